@@ -16,8 +16,8 @@ import (
 	"github.com/hapax-id/hapax/store/driver"
 )
 
-// An evidence is what one process says, in parts: what there is one of in the first, and as
-// much in each of the others as a row holds.
+// An evidence is the account of one process, in parts: single values in the first, and as many
+// rows and lines in each of the others as a row of the store holds.
 type evidence struct {
 	Parts     int              `json:"parts,omitempty"`  // of the first: how many there are
 	Sum       string           `json:"sum,omitempty"`    // of what the others hold; those with another are of an earlier account
@@ -165,7 +165,7 @@ func publish(ctx context.Context, s store, prefix string, parts []evidence) erro
 	return nil
 }
 
-// readEvidence returns the complete accounts whose rows begin with a prefix, by who
+// readEvidence returns the complete accounts whose rows begin with a prefix, by the processes that
 // gave them.
 func readEvidence(ctx context.Context, s store, prefix string) (map[string]evidence, error) {
 	said, found := map[string]evidence{}, map[string]int{}
@@ -214,7 +214,7 @@ type account struct {
 	stores   []string // that they know
 	joins    int64
 	decision int64  // number of the latest that anybody knows
-	missing  []Node // who can know and is not accounted for
+	missing  []Node // processes that can know of grants, and that nobody accounts for
 	manual   bool
 	lines    lines
 
@@ -228,7 +228,7 @@ type need struct {
 	about  Node
 }
 
-// An inquiry is all that tells who is accounted for: what was said about a fence, and
+// An inquiry is all that accounts for processes: the evidence about a fence, and
 // what the store shows.
 type inquiry struct {
 	fence  *Fence
@@ -242,7 +242,7 @@ type inquiry struct {
 	manual  bool
 }
 
-// inquire reads all that tells who is accounted for.
+// inquire reads all that accounts for processes.
 func (g *Guarded) inquire(ctx context.Context, s store, f *Fence) (*inquiry, error) {
 	h := &inquiry{fence: f}
 	var err error
@@ -271,7 +271,7 @@ func (g *Guarded) inquire(ctx context.Context, s store, f *Fence) (*inquiry, err
 	return h, nil
 }
 
-// findMissing finds out who is not accounted for. A row is, if a process that has it as its
+// findMissing finds the rows that nobody accounts for. A row is accounted for if a process that has it as its
 // own, or a finder that saw it end, knows of as many grants as anybody has seen it ask
 // for; or if an operator spoke for it.
 func (h *inquiry) findMissing() *account {

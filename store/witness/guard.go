@@ -84,7 +84,7 @@ type member struct {
 	founds  bool          // nobody served when it joined
 	primary string
 	told    string        // the primary that its row in tablePrimaries names
-	asks    bool          // it has served, and another primary answers: it needs nobody else who serves
+	asks    bool          // it has served, and another primary answers: it needs no other serving node
 	known   bool          // it has surveyed the store
 	busy    bool          // a survey is under way
 	again   time.Duration // when the lines are surveyed next, whatever happens until then

@@ -27,8 +27,8 @@ type decisionID struct {
 	ID     string `json:"id"`
 }
 
-// A decision is how a fence was ended. It explains whatever somebody misses who does not
-// know it: all who could know had spoken for what was granted, and all rows had ended.
+// A decision is how a fence was ended. It explains every loss to a node that does not know it:
+// there was evidence of all grants, and all rows had ended.
 type decision struct {
 	decisionID
 
@@ -179,7 +179,7 @@ func (g *Guarded) heal(ctx context.Context, s store) error {
 	return g.askAndDecide(ctx, s, f, raw)
 }
 
-// findOwn adds this node to those who have found themselves behind, if it is.
+// findOwn adds this node to those that have found the store behind, if it has.
 func (g *Guarded) findOwn(ctx context.Context, s store, f *Fence, raw []byte) (changed bool, err error) {
 	if l := g.witness.latch(); l.State != Refusing {
 		cause, err := g.judgeAll(ctx, s)
@@ -201,7 +201,7 @@ func (g *Guarded) findOwn(ctx context.Context, s store, f *Fence, raw []byte) (c
 	return true, g.swapFence(ctx, s, raw, &next)
 }
 
-// finders adds this node to those who have found themselves behind: by all rows that its
+// finders adds this node to those that have found the store behind: by all rows that its
 // directory has had, since another may know none of them, and a process that has just
 // started has none of its own.
 func (g *Guarded) finders(before map[string]int64) map[string]int64 {
@@ -351,7 +351,7 @@ func (g *Guarded) catchUp(ctx context.Context, s store, d *decision, id string) 
 	was := g.witness.latch()
 	err = g.witness.commit(func(b *record) error {
 		b.Store, b.Decision, b.Joins, b.Compacted, b.Latch = id, &d.decisionID, d.Joins, d.Joins, &latch{}
-		b.Lines, b.Defs = have.pairs, have.defsFor(before) // from now on it speaks for all who had joined
+		b.Lines, b.Defs = have.pairs, have.defsFor(before) // from now on it vouches for all that had joined
 		return nil
 	})
 	if err != nil {
@@ -385,9 +385,9 @@ func (g *Guarded) askAndDecide(ctx context.Context, s store, f *Fence, raw []byt
 	g.mu.Unlock()
 	mine := f.Healer == g.run
 	switch {
-	case !met: // everybody who lives has the time to find the loss
+	case !met: // every living node has the time to find the loss first, so that its evidence is asked for
 		return nil
-	case f.Ask == "", !mine && still > 2*wait: // whoever asked does so no more
+	case f.Ask == "", !mine && still > 2*wait: // the healer is gone; another takes its place, lest the fleet stands still
 		next := *f
 		next.Ask, next.Healer, next.Raised, next.Missing, next.More = rand.Text(), g.run, "", nil, 0
 		return g.swapFence(ctx, s, raw, &next)
@@ -528,7 +528,7 @@ func (g *Guarded) forget(ctx context.Context, s store) error {
 	return unavailable(err)
 }
 
-// putRow writes a row that says the same whoever writes it, or that nobody else writes.
+// putRow writes a row of which all writers write the same, or that has one writer.
 func putRow(ctx context.Context, r driver.Rows, table, name string, value any) error {
 	next, err := json.Marshal(value)
 	if err != nil {

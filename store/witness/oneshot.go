@@ -83,7 +83,7 @@ func unfenced[T any](ctx context.Context, o *oneShot, change func(driver.Store) 
 
 // tell has the nodes that live survey the store, and speak for what the command was
 // granted: one more has joined, and has left. Commands that are at it together share the
-// row. Who finds the counter raised meanwhile has what it wants, since that was after its
+// row. A command that finds the counter raised meanwhile has what it wants, since that was after its
 // grant too.
 func (o *oneShot) tell(ctx context.Context) error {
 	if !o.Shared() {
@@ -117,7 +117,7 @@ func (o *oneShot) tell(ctx context.Context) error {
 const runCommands = "commands"
 
 // isAnyAlive reports whether there is a process that can survey the store. Without one
-// nobody is told, and rows of commands do not pile up; who joins later surveys all.
+// nobody is told, and rows of commands do not pile up; a later joiner surveys all.
 func (o *oneShot) isAnyAlive(ctx context.Context) (bool, error) {
 	rows, err := readRows(ctx, o.store, driver.TableBeats)
 	for name, raw := range rows {

@@ -11,8 +11,8 @@ import (
 	"github.com/hapax-id/hapax/store/driver"
 )
 
-// What several operators say about one node: the higher floor holds, and who comes late
-// is told.
+// What several operators say about one node: the higher floor holds, and a
+// statement that comes too late is refused.
 
 // say writes what an operator said about one row, unless another one has said as much
 // meanwhile: the higher floor holds.

@@ -86,7 +86,7 @@ type Status struct {
 	Why     string     // likewise
 	Command string     // what an operator may do; empty: nothing is needed
 	Fence   *Fence     // the fence in the store, where one was seen
-	Missing []Node     // who must speak before the fence can end, and has not: the first of them
+	Missing []Node     // nodes whose evidence the fence waits for: the first of them
 	Disk    error      // why the witness cannot be written; nil: it can
 	Trouble bool       // while joining: an error keeps it from it, or it takes longer than it should
 	Waits   bool       // while joining: the store answers, and the others are waited for
@@ -119,7 +119,7 @@ func (n Node) Short() string {
 }
 
 // word returns by what a command names the process: its name or its row, unless a shell
-// would read that as more than a word, since whoever writes the row chooses both.
+// would read that as more than a word, since the writer of the row chooses both.
 func (n Node) word() string {
 	plain := func(r rune) bool {
 		return r < 128 && (r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || strings.ContainsRune("-_./:@%+=,", r))
@@ -132,7 +132,7 @@ func (n Node) word() string {
 	return "NODE"
 }
 
-// isNamed reports whether an operator who says the name means this node: by its name, its
+// isNamed reports whether the name that an operator gives is this node's: by its name, its
 // row, the beginning of that as commands print it, or as which one it joined.
 func (n Node) isNamed(name string) bool {
 	name = strings.TrimSuffix(name, "…")
@@ -163,19 +163,19 @@ type Fence struct {
 	Why  string    `json:"why"`
 	Code string    `json:"code"`
 
-	// Found are the rows of all who have found themselves behind, with the beat
+	// Found are the rows of all nodes that have found the store behind, with the beat
 	// that was acknowledged to each.
 	Found map[string]int64 `json:"found,omitempty"`
 
-	// Stores are the identities of all stores that those who have found themselves
-	// behind know: who knows one of them is concerned as well.
+	// Stores are the identities of all stores that those nodes know: a node that knows
+	// one of them has lost it, too.
 	Stores []string `json:"stores,omitempty"`
 
 	Ask     string `json:"ask,omitempty"`     // evidence counts under this word alone
 	Healer  string `json:"healer,omitempty"`  // row of the process that asks
 	Raised  string `json:"raised,omitempty"`  // set once every line was raised under Ask
 	Turn    int    `json:"turn,omitempty"`    // grows while the process that asks lives
-	Missing []Node `json:"missing,omitempty"` // who has not spoken: the first of them
+	Missing []Node `json:"missing,omitempty"` // nodes without evidence: the first of them
 	More    int    `json:"more,omitempty"`    // and how many others
 
 	// Manual says that a node wants a person to decide; Approved that one has.
@@ -183,10 +183,10 @@ type Fence struct {
 	Approved bool `json:"approved,omitempty"`
 }
 
-// missingBytes is how many bytes of a fence's row those take at most who have not spoken.
+// missingBytes is how many bytes of a fence's row the missing nodes take at most.
 const missingBytes = driver.MaxValueBytes / 8
 
-// lacks notes who has not spoken, and reports whether that is news.
+// lacks notes the missing nodes, and reports whether that is news.
 func (f *Fence) lacks(missing []Node, manual bool) bool {
 	n, size := 0, 0
 	for ; n < len(missing); n++ {

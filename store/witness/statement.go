@@ -28,8 +28,7 @@ const DefaultAhead = hapax.DefaultMaxGrant
 // A Statement is what an operator says about a process that can know what was granted,
 // and is missing.
 type Statement struct {
-	// Row says who: the name of a row, or the name of a node. Empty: all who are
-	// missing.
+	// Row is the name of a row, or of a node. Empty: all missing nodes.
 	Row string
 
 	// Witness is what the missing process's witness says. Several may be given.
@@ -57,8 +56,8 @@ type Adoption struct {
 	Other    string   // identity of the store that this node knows, where it is not this one
 	Fence    *Fence   // the fence that stands; nil: nothing is wrong
 	Spoke    int      // how many processes have spoken
-	Missing  []Node   // who is missing still, with what was stated taken for said
-	Stated   []Node   // for whom it was stated
+	Missing  []Node   // missing nodes, with the statement taken for evidence
+	Stated   []Node   // nodes that the statement is about
 	Raised   []Raised // what will be raised
 	Proposed int64    // the lowest floor that would be accepted
 }
@@ -104,7 +103,7 @@ func (g *Guarded) Adopt(ctx context.Context, st Statement) (Adoption, error) {
 
 // Settle speaks for one process that is missing. Where no fence stands it ends the row
 // of one that does not advance, so that nobody waits for it. The errors are Adopt's;
-// ErrInvalidArgument also for somebody who is not missing.
+// ErrInvalidArgument also for a node that is not missing.
 func (g *Guarded) Settle(ctx context.Context, st Statement) (Adoption, error) {
 	if st.Row == "" {
 		return Adoption{}, &hapax.ValueError{Field: "node", Value: "", Allowed: "the name or the row of a node", Err: hapax.ErrInvalidArgument}
@@ -228,7 +227,7 @@ func (g *Guarded) judgeOther(ctx context.Context, s store, st Statement, a *Adop
 	return err
 }
 
-// awaitAccount waits until the fence tells who is missing, or that it waits for a
+// awaitAccount waits until the fence names the missing nodes, or says that it waits for a
 // person; nil if there is none, or none any more.
 func (g *Guarded) awaitAccount(ctx context.Context, s store, wait time.Duration) (*Fence, error) {
 	for began := g.now(); ; {
