@@ -62,7 +62,7 @@ var ordinary = []Trouble{
 			"this start has used up a worker ID", "this node has one worker ID in the pool", "a worker ID was retired",
 			"the store of an older version was migrated", "went on from the witness of an older version",
 			"took over the store from an older version, which is kept from it from now on",
-			"the guard tries again", "the survey of the store has failed, and is made again",
+			"the guard tries again", "the interval cannot be told yet", "the survey of the store has failed, and is made again",
 			"alarm raised", "alarm cleared", "an alarm could not be delivered",
 			"traces or metrics could not be sent",
 		},
