@@ -55,9 +55,8 @@ type floorKeeper interface {
 
 // floors are what this node knows of tags with columns.
 type floors struct {
-	settled sync.Map // tags that need no look any more
-
-	mu     sync.Mutex // guards the fields below
+	mu     sync.Mutex          // guards the fields below
+	tags   map[string]struct{} // that need no look any more; a plain map, since every tag that is used is in it
 	pools  map[string]time.Time
 	raised map[string]raised
 }
@@ -155,6 +154,22 @@ func unread(tag string, err error) error {
 		hapax.ErrStoreUnsafe, tag, hapax.Message(err), tag)
 }
 
+func (f *floors) settled(tag string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, ok := f.tags[tag]
+	return ok
+}
+
+func (f *floors) settle(tag string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.tags == nil {
+		f.tags = map[string]struct{}{}
+	}
+	f.tags[tag] = struct{}{}
+}
+
 // keeper returns what knows the witnesses; nil where nobody does.
 func (s *Service) keeper() floorKeeper {
 	k, _ := s.store.Store.(floorKeeper)
@@ -164,7 +179,7 @@ func (s *Service) keeper() floorKeeper {
 // admitLine has the columns of a tag read before its first grant, unless a witness knows
 // its line.
 func (s *Service) admitLine(ctx context.Context, tag string) error {
-	if _, ok := s.floors.settled.Load(tag); ok {
+	if s.floors.settled(tag) {
 		return nil
 	}
 	if isPeriodLine(tag) {
@@ -184,7 +199,7 @@ func (s *Service) admitLine(ctx context.Context, tag string) error {
 func (s *Service) settleLine(ctx context.Context, t hapax.Tag) error {
 	all := FloorsOf(t)
 	if len(all) == 0 || t.Deleted || t.Kind != hapax.KindSegment {
-		s.floors.settled.Store(t.Name, true)
+		s.floors.settle(t.Name)
 		return nil
 	}
 	founding := ""
@@ -194,7 +209,7 @@ func (s *Service) settleLine(ctx context.Context, t hapax.Tag) error {
 			return err
 		}
 		if known {
-			s.floors.settled.Store(t.Name, true)
+			s.floors.settle(t.Name)
 			return nil
 		}
 		founding = since
@@ -215,7 +230,7 @@ func (s *Service) settleLine(ctx context.Context, t hapax.Tag) error {
 			return err
 		}
 	}
-	s.floors.settled.Store(t.Name, true)
+	s.floors.settle(t.Name)
 	return nil
 }
 

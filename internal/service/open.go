@@ -183,7 +183,7 @@ func (s *Service) open(ctx context.Context, a *attempt, tag string) (*line, erro
 	}
 	s.warnIfOther(t)
 	if len(FloorsOf(t)) == 0 {
-		s.floors.settled.Store(t.Name, true) // so that its first grant asks for nothing
+		s.floors.settle(t.Name) // so that its first grant asks for nothing
 	}
 	return s.openLine(ctx, a, t, plugins, code)
 }

@@ -3,6 +3,7 @@ package witness
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,12 +14,12 @@ import (
 // used are the tags of which this process was granted numbers. They are compared with the
 // store where it was granted numbers since, and all in turn once a minute.
 type used struct {
-	mu    sync.Mutex // guards the fields below
-	known map[string]bool
+	mu    sync.Mutex      // guards the fields below
+	known map[string]bool // whether numbers were granted since the tag was compared last
 	order []string        // those first that were compared in turn longest ago
 	left  int             // how many of these the present turn has left
 	turn  time.Duration   // when the next turn begins
-	since map[string]bool // granted numbers since they were compared last
+	since []string        // those whose known is true
 }
 
 // turnEvery is how often all tags are compared at least.
@@ -28,14 +29,16 @@ func (u *used) add(tag string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.known == nil {
-		u.known, u.since = map[string]bool{}, map[string]bool{}
+		u.known = map[string]bool{}
 	}
-	u.since[tag] = true
-	if u.known[tag] {
-		return
+	waits, old := u.known[tag]
+	if !waits {
+		u.known[tag] = true
+		u.since = append(u.since, tag)
 	}
-	u.known[tag] = true
-	u.order = append(u.order, tag)
+	if !old {
+		u.order = append(u.order, tag)
+	}
 }
 
 // due reports whether there are tags to compare now.
@@ -52,15 +55,15 @@ func (u *used) next(now time.Duration) []string {
 	if u.left == 0 && now >= u.turn {
 		u.left, u.turn = len(u.order), now+turnEvery
 	}
-	var some []string
-	for tag := range u.since {
-		if len(some) == driver.MaxNamed {
-			break
-		}
-		delete(u.since, tag)
-		some = append(some, tag)
+	n := min(len(u.since), driver.MaxNamed)
+	some := slices.Clone(u.since[:n])
+	for _, tag := range some {
+		u.known[tag] = false
 	}
-	n := min(u.left, driver.MaxNamed-len(some))
+	if u.since = u.since[n:]; len(u.since) == 0 {
+		u.since = nil
+	}
+	n = min(u.left, driver.MaxNamed-len(some))
 	turn := u.order[:n:n]
 	u.order, u.left = append(u.order[n:], turn...), u.left-n
 	return append(some, turn...)
@@ -71,7 +74,10 @@ func (u *used) again(tags []string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, tag := range tags {
-		u.since[tag] = true
+		if !u.known[tag] {
+			u.known[tag] = true
+			u.since = append(u.since, tag)
+		}
 	}
 }
 
