@@ -203,7 +203,7 @@ var tagsSession = []struct {
 	{args: "tags set a/b%20é --floor 1000 --step 7", out: "a/b%20é\tsegment\t1000\t7\t7\t1000000\t-\t-\tlive\n"},
 	{args: "tags set a/b%20é --floor 10", out: "a/b%20é\tsegment\t1000\t7\t7\t1000000\t-\t-\tlive\n"},
 	{args: "tags set a/b%20é --step 0", err: "hapax: invalid step 0: want 1 to 1099511627776"},
-	{args: "tags set a/b%20é", err: "hapax: nothing to change; give --step, --min-step, --max-step, --floor or --code"},
+	{args: "tags set a/b%20é", err: "hapax: nothing to change; give --step, --min-step, --max-step, --floor, --floor-from or --code"},
 	{args: "tags set s --step 5", err: `hapax: the tag is frozen as another kind: "s" is a snowflake tag and has no step or floor`},
 	{args: "tags set none --step 5", err: `hapax: the tag does not exist: "none"`},
 	{args: "next a/b%20é", out: "1000\n"},

@@ -77,6 +77,12 @@ func (m *memory) Beat(_ context.Context, meeting Heartbeat, changes ...Change) (
 	m.meetings++
 	own, fence := m.cellLocked(meeting.Own), m.cellLocked(FenceKey)
 	met := BeatAnswer{Joins: m.cellLocked(JoinsKey).Raw}
+	if len(changes) == 0 {
+		met.Changes = m.cellLocked(ChangesKey).Raw
+		if meeting.Watch.Name != "" {
+			met.Watches, met.Watched = true, m.cellLocked(meeting.Watch).Raw
+		}
+	}
 	met.Done = bytes.Compare(own.Raw, meeting.Was) >= 0 && fence.Raw == nil
 	for _, c := range changes {
 		met.Done = met.Done && c.Old.Token == m.cellLocked(c.Key).Token
