@@ -72,6 +72,8 @@ const (
 	postgresStart = `SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint::text`
 )
 
+func postgresSystem(row []string) string { return "system " + row[0] + "/timeline " + row[1] }
+
 func postgresInspect(ctx context.Context, c *sql.Conn) (server, error) {
 	rows, err := texts(ctx, c, postgresServer)
 	if err != nil {
@@ -99,12 +101,22 @@ func postgresInspect(ctx context.Context, c *sql.Conn) (server, error) {
 	if fullPages != "on" {
 		srv.lossy = append(srv.lossy, "full_page_writes is "+fullPages+", on is safe")
 	}
+	// Together they take one round trip, which a probe waits for; each by itself only where
+	// the server lacks one.
+	whole, err := texts(ctx, c, postgresIdentity+", ("+postgresStart+")")
+	switch {
+	case err != nil && postgresState(err) == "":
+		return srv, err
+	case err == nil && len(whole) == 1 && whole[0][0] != "" && whole[0][2] != "":
+		srv.identity = postgresSystem(whole[0]) + "/start " + whole[0][2]
+		return srv, nil
+	}
 	var parts []string
 	for _, part := range []struct {
 		query string
 		tell  func(row []string) string
 	}{
-		{postgresIdentity, func(row []string) string { return "system " + row[0] + "/timeline " + row[1] }},
+		{postgresIdentity, postgresSystem},
 		{postgresStart, func(row []string) string { return "start " + row[0] }},
 	} {
 		rows, err := texts(ctx, c, part.query)
