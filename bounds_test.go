@@ -44,7 +44,7 @@ func TestGrantsThatBeginBetweenNumbers(t *testing.T) {
 	}
 }
 
-// A caller who finds no segment, and asks for one only when it has come meanwhile, has
+// A caller that finds no segment, and asks for one only when it has come meanwhile, has
 // none fetched in its place.
 func TestAskedForWhenThereIsOne(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
@@ -181,7 +181,7 @@ func TestRisesOverAChangeOfWorkers(t *testing.T) {
 	})
 }
 
-// When the machine has been asleep, single calls end at once with what was in hand.
+// When the machine has been asleep, single calls end at once with the numbers in hand.
 func TestSuspendEndsSingleCalls(t *testing.T) {
 	bubble(t, "snowflake", func(t *testing.T) {
 		clock, store := newTestClock(), storetest.NewFaults(memstore.New())

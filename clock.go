@@ -96,7 +96,7 @@ func (c *EngineClock) Now() (engine time.Time, lag time.Duration) {
 
 // read is one reading; a lag above most is not believed yet. No lock is held while the
 // clock is read: the reader may be descheduled there, and would have everybody wait. So
-// what it read may be older than what others have read since, and then says nothing of
+// its reading may be older than later ones of others, and then says nothing of
 // how the clocks stand now.
 func (c *EngineClock) read(most time.Duration) (engine time.Time, lag time.Duration) {
 	wall, mono := c.source.Now()

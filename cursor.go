@@ -71,7 +71,7 @@ type cursor struct {
 	skipped atomic.Int64 // cursors passed over without being issued
 	_       [48]byte
 	// next is the next cursor to issue. Every issue writes it, so no word that others read
-	// at the same time is on its cache line; who embeds a cursor sees to what follows it.
+	// at the same time is on its cache line; a struct that embeds a cursor sees to what follows it.
 	next atomic.Int64
 }
 
@@ -138,7 +138,7 @@ func (m *mutexCursor) seal() int64 {
 	return old
 }
 
-// A chosenCursor is the populator of a user: of what is free it issues what a function
+// A chosenCursor is the populator of a user: of the free numbers it issues those that a function
 // chooses. So the function can pass numbers over, and cannot repeat one.
 type chosenCursor struct {
 	mutexCursor

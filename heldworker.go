@@ -290,7 +290,7 @@ func (h *HeldWorker) take(l Lease) {
 	h.dies, h.half = boot+left, left/2
 }
 
-// keep extends the lease when half of what was granted is over, and closes Lost when
+// keep extends the lease when half of the granted time is over, and closes Lost when
 // that did not succeed in time. It looks once a second at least, since clocks can be
 // set and machines sleep.
 func (h *HeldWorker) keep() {

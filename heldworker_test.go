@@ -167,8 +167,8 @@ func (s hosted) ExtendWorker(ctx context.Context, l hapax.Lease, layout hapax.La
 }
 
 // Holders of one worker ID follow each other on hosts whose clocks differ, by giving it
-// back, by being lost, or by a crash. No two of them read the same time, with what their
-// generators run ahead; with a holder who does not wait for his clock some do.
+// back, by being lost, or by a crash. No two of them read the same time, counting how far their
+// generators run ahead; with a holder that does not wait for its clock some do.
 func TestHeldWorkersTimeIsTheirsAlone(t *testing.T) {
 	for _, waits := range []bool{true, false} {
 		name := map[bool]string{true: "who waits", false: "who does not wait"}[waits]
@@ -177,7 +177,7 @@ func TestHeldWorkersTimeIsTheirsAlone(t *testing.T) {
 			server := newTestClock()
 			store := hosted{memstore.New(), server}
 			opts := hapax.HoldOptions{Workers: hapax.WorkerRange{Lo: 7, Hi: 8}, Grant: 20 * time.Second, Grace: 2 * time.Second, RunAhead: 3 * time.Second}
-			var used time.Time // by all who had it
+			var used time.Time // by all holders
 			repeated := 0
 			for range 200 {
 				clock := newTestClock()

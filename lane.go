@@ -18,7 +18,7 @@ const (
 // word that they all add to.
 //
 // Numbers of two lanes interleave in blocks, and those of one lane and of the issuer's
-// own Next too. Blocks are small at first and grow to 1,024 numbers, or a 64th of what
+// own Next too. Blocks are small at first and grow to 1,024 numbers, or a 64th of the numbers that
 // the issuer was granted, while they are used up. What a lane has in hand counts as
 // issued; what is left of it when the issuer is closed is burnt.
 //
@@ -63,7 +63,7 @@ type spares struct {
 	blocks []block
 }
 
-// newLane returns a lane, with what another one has left if there is such a block. No
+// newLane returns a lane, with the rest of another one's block if there is such a rest. No
 // cursor moves backwards by that: the new lane has issued nothing yet.
 func newLane(source laneSource) *Lane {
 	s := source.spareBlocks()

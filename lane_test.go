@@ -144,7 +144,7 @@ func TestLaneLeavesItsRest(t *testing.T) {
 	})
 }
 
-// After its issuer is closed, or has dropped its grants, a lane issues nothing of what
+// After its issuer is closed, or has dropped its grants, a lane issues none of the numbers that
 // it had in hand. A lane that does not look is found out.
 func TestLaneHearsItsIssuer(t *testing.T) {
 	for name, end := range map[string]func(laned) (floor hapax.ID){

@@ -25,7 +25,7 @@ func (p *stepPace) ask() int64 {
 //
 // A fetch sooner than 15 minutes after the last one doubles the step, one later
 // than 30 minutes halves it. Where callers had to wait, doubling would let them
-// wait again and again: the step goes at once to what four fetches would use at
+// wait again and again: the step goes at once to the use of four fetches at
 // that rate, though to no more than 16 times what ran dry.
 func (p *stepPace) taken(tag Tag, began, took time.Duration, size int64, lasted time.Duration) bool {
 	before, since := p.step, began-p.last

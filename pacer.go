@@ -16,7 +16,7 @@ const (
 
 // pacer lets the single adds of a Snowflake follow the clock while numbers
 // flow: every millisecond it moves the cursor into the current tick and raises
-// the limit, by no more than what the current rate uses in two. When no number
+// the limit, by no more than the current rate uses in two. When no number
 // was issued for ten milliseconds it parks the cursor and ends, so that the
 // next call reads the clock itself.
 type pacer struct {

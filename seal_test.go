@@ -10,7 +10,7 @@ import (
 	"github.com/hapax-id/hapax/store/memstore"
 )
 
-// firm is a store that takes nothing back of what it granted before the last extension.
+// firm is a store that takes back nothing that it granted before the last extension.
 type firm struct {
 	*memstore.Store
 	from, sealed int64

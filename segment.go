@@ -265,7 +265,7 @@ func (s *Segment) NextN(ctx context.Context, dst []ID) (int, error) {
 	return done, nil
 }
 
-// TryNextN fills dst, or the beginning of it, with what can be issued without
+// TryNextN fills dst, or the beginning of it, with the numbers that can be issued without
 // waiting, and returns how many numbers that are.
 func (s *Segment) TryNextN(dst []ID) int {
 	done := 0

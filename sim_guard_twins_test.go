@@ -27,7 +27,7 @@ func TestSimulationCatchesBrokenGuards(t *testing.T) {
 	})
 }
 
-// wearing compares each grant with what was granted before, and asks on when it
+// wearing compares each grant with the grants before it, and asks on when it
 // lies below: every attempt moves the store's mark on, and soon past what it knows.
 type wearing struct {
 	driver.Store

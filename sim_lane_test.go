@@ -9,7 +9,7 @@ import (
 )
 
 // callLane calls the client's lane of the line, which it closes now and then, so that its
-// next one goes on with what was left. Issuers that have no lanes are called themselves.
+// next one goes on with the rest. Issuers that have no lanes are called themselves.
 func (p *process) callLane(rng *rand.Rand, line string, lanes map[string]*hapax.Lane) ([]hapax.ID, error) {
 	ctx, cancel := context.WithTimeout(p.life, 2*time.Second)
 	defer cancel()

@@ -223,7 +223,7 @@ func (s *Snowflake) TryNext() (ID, bool) {
 	return r.enc.encode(c), true
 }
 
-// TryNextN fills dst, or the beginning of it, with what can be issued without
+// TryNextN fills dst, or the beginning of it, with the numbers that can be issued without
 // waiting, and returns how many numbers that are.
 func (s *Snowflake) TryNextN(dst []ID) int {
 	done := 0

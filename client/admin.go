@@ -15,7 +15,7 @@ import (
 // A Status is how a server stands with its store.
 type Status struct {
 	State   string     // "joining", "serving", "fenced", "refusing", "leaving" or "left"
-	Code    hapax.Code // of what keeps it from being granted numbers; empty while it serves
+	Code    hapax.Code // the reason why it is granted no numbers; empty while it serves
 	Why     string     // likewise
 	Command string     // what an operator may do; empty: nothing is needed
 	Fence   *Fence     // nil where there is none
@@ -27,7 +27,7 @@ type Status struct {
 	Budget    *Budget    // the tag or pool that could be issued from for the shortest time without the store; nil where no time is the limit
 	Forecasts []Forecast // what ends within a year at the present rate, the nearest end first
 	Alarms    []Alarm    // those that are up
-	See       string     // where the runbook tells of what keeps something from being issued
+	See       string     // the runbook's entry on why something is not issued
 }
 
 // A Budget is how long a tag or pool could be issued from if the store answered nothing
@@ -142,8 +142,8 @@ type Adoption struct {
 	Other    string          // the store that the node knows, where it is another one
 	Fence    *Fence          // the fence that stood; nil: nothing was wrong
 	Spoke    int             // how many processes have said what they used
-	Missing  []Node          // who is missing still
-	Stated   []Node          // for whom it was stated
+	Missing  []Node          // nodes that are still missing
+	Stated   []Node          // nodes whose use was stated for them
 	Raised   []driver.Raised // marks that are raised, or would be
 	Proposed int64           // the lowest floor that is proposed
 }
@@ -175,7 +175,7 @@ func (c *Client) SettleNode(ctx context.Context, node string, st Statement) (Ado
 
 // AdoptForeign has a row of a foreign system's table, or all rows if the key is empty, used
 // again that the server refuses because it went back: it is raised above all that the server
-// was granted, and by margin for what the system's own nodes have issued. With dryRun it
+// was granted, and by margin for the numbers that the system's own nodes have issued. With dryRun it
 // tells only what it would do.
 func (c *Client) AdoptForeign(ctx context.Context, system, key string, margin int64, dryRun bool) (driver.Foreign, error) {
 	res, err := call(ctx, c, single, func(ctx context.Context, s *server) (*hapaxv1.AdoptForeignResponse, error) {

@@ -59,7 +59,7 @@ type ParsedCode struct {
 }
 
 // ParseCode has a server take a code of a tag apart. ErrInvalidID tells the
-// position of what is wrong.
+// position of the mistake.
 func (c *Client) ParseCode(ctx context.Context, tag, code string) (ParsedCode, error) {
 	if err := hapax.ValidateName("tag", tag); err != nil {
 		return ParsedCode{}, err

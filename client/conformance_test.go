@@ -45,7 +45,7 @@ func serveStore(t testing.TB, store driver.Store) *client.Client {
 	return dial(t, client.Options{}, srv.URL)
 }
 
-// TestConformance holds a client to what every store must do, over the network.
+// TestConformance holds a client to a store's duties, over the network.
 func TestConformance(t *testing.T) {
 	for name, open := range map[string]func(testing.TB) driver.Store{
 		"memory": func(testing.TB) driver.Store { return memstore.New() },

@@ -126,7 +126,7 @@ func (j *joints) proceedLocked(c *Client, tag string, t *joint, served int) {
 	started := c.start(func() {
 		for share != nil {
 			refused := j.ask(c, tag, share)
-			runtime.Gosched() // who was answered and wants another number shares the next request
+			runtime.Gosched() // lets a caller that was answered, and wants another number, share the next request
 			j.mu.Lock()
 			if refused {
 				t.most = max(1, len(share.callers)/2)

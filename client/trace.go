@@ -68,7 +68,7 @@ type TraceGrant struct {
 	Key             string // the first digits of the hash of a segment's key
 	Token           string // the fencing token of a worker's lease
 	Holder          string // of a worker's lease
-	Caller, Address string // for whom it was leased; empty: the node issues from it itself
+	Caller, Address string // the lessee; empty: the node issues from it itself
 	Given           string // "back" if the number was given back; "offered" if the answer was lost
 	GivenAt         time.Time
 }
@@ -81,7 +81,7 @@ type TraceHandout struct {
 	From, Until     time.Time
 }
 
-// Trace asks a server who was granted a number, and who got it.
+// Trace asks a server which node was granted a number, and which caller got it.
 func (c *Client) Trace(ctx context.Context, req TraceRequest) (Trace, error) {
 	res, err := call(ctx, c, repeatable, func(ctx context.Context, s *server) (*hapaxv1.TraceResponse, error) {
 		return s.admin.Trace(ctx, &hapaxv1.TraceRequest{Number: req.Number, Code: req.Code, Tag: req.Tag, Layout: req.Layout})

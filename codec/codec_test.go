@@ -494,7 +494,7 @@ func TestAllocations(t *testing.T) {
 
 func toID(n int) hapax.ID { return hapax.ID(n) }
 
-// TestDocs compares the first table of docs/codes.md with what the specs show.
+// TestDocs compares the first table of docs/codes.md with the specs.
 func TestDocs(t *testing.T) {
 	text, err := os.ReadFile("../docs/codes.md")
 	if err != nil {

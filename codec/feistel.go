@@ -19,7 +19,7 @@ type mixer interface {
 
 const (
 	feistelRounds = 18
-	// Small domains give an observer who has many pairs a better chance.
+	// Small domains give an observer with many pairs a better chance.
 	smallRounds = 24
 	smallDomain = 1 << 20
 )

@@ -59,7 +59,7 @@ func TestBijectionOfLargeDomains(t *testing.T) {
 	})
 }
 
-// TestTable compares what a small domain's table says with what AES says.
+// TestTable compares a small domain's table with AES.
 func TestTable(t *testing.T) {
 	for _, n := range []uint64{2, 3, 1000, 99_999, smallDomain - 1} {
 		f := newFeistel(keys["k1"], "orders", "k1", n)

@@ -66,7 +66,7 @@ func (c *Codec) Normalize(text string) (string, error) {
 		skipped = " \t"
 	}
 	skip := func(b byte) bool { return strings.IndexByte(skipped, b) >= 0 }
-	var at []int // offsets of what counts
+	var at []int // offsets of the characters that count
 	for i := range len(text) {
 		if !skip(text[i]) {
 			at = append(at, i)

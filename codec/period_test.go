@@ -165,7 +165,7 @@ func TestPeriodErrors(t *testing.T) {
 }
 
 // TestPeriodsFollowEachOther walks through some years, changes of the clocks
-// included, and compares every period's bounds with what each instant says.
+// included, and compares every period's bounds with each instant in it.
 func TestPeriodsFollowEachOther(t *testing.T) {
 	for _, zone := range []string{"Europe/Berlin", "Australia/Lord_Howe", "America/Havana", "Atlantic/Azores", "Africa/Casablanca"} {
 		for _, form := range []string{"{yyyy}", "{yyyy}{Q}", "{yyyy}{MM}", "{GGGG}{ww}", "{yyyy}{MM}{dd}", "{yyyy}{MM}{dd}{HH}", "{fiscal:07}{yyyy}{Q}"} {

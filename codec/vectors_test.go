@@ -202,7 +202,7 @@ func refuse(t *testing.T, v *vectors, spec, text string) {
 	}
 }
 
-// TestVectors compares the committed vectors with what the code computes.
+// TestVectors compares the committed vectors with the code's results.
 func TestVectors(t *testing.T) {
 	path := filepath.Join("testdata", "vectors.json")
 	var buf bytes.Buffer

@@ -72,7 +72,7 @@ func (w Wishes) width() int {
 	return intBits
 }
 
-// fit returns the layout of that width with the shortest tick, and with what is
+// fit returns the layout of that width with the shortest tick, and with the bits that are
 // left over given to sequence and worker. The tick in which issuing begins, for
 // a width and its share of time bits, is what begin says.
 func (w Wishes) fit(width int, begin func(width, timeBits int) int64) (hapax.Layout, bool) {

@@ -38,11 +38,11 @@ type HistoryOptions struct {
 	Bytes int64         // how much its files hold at most; default 256 MiB
 	Age   time.Duration // how long it goes back; default 90 days
 
-	// Caller returns who asks, and from where; default CallerOf and nothing.
+	// Caller returns the name and the address of a caller; default CallerOf and nothing.
 	Caller func(ctx context.Context) (name, address string)
 }
 
-// A History records which numbers were issued to whom and when, in files of its
+// A History records which numbers were issued to which caller and when, in files of its
 // own, which are bounded in age and size. What one caller takes of one tag within
 // a tenth of a second is one record.
 //

@@ -68,7 +68,7 @@ func issues(t *testing.T, h *History, id hapax.ID) []Issue {
 	return found.Issues
 }
 
-// Each number is found once, with who got it and when, whatever calls it came by.
+// Each number is found once, with its caller and its time, whatever calls it came by.
 func TestHistory(t *testing.T) {
 	for _, sync := range []bool{false, true} {
 		t.Run(fmt.Sprintf("sync=%t", sync), func(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 
 // A Plugin stands around what issuers do. Its hooks are optional and are called
 // from many goroutines at the same time. They get the context of the call, so
-// that [CallerOf] tells who asks.
+// that [CallerOf] tells the caller's name.
 //
 // A hook that panics has failed: the failure is reported with the plugin's name.
 type Plugin struct {
@@ -51,7 +51,7 @@ type Plugin struct {
 	// another one. Default: the plugin's name.
 	Frozen string
 
-	// Original is the reverse of Replace, for who traces a number: it returns the
+	// Original is the reverse of Replace, for tracing a number: it returns the
 	// one that is shown as another. Optional.
 	Original func(tag string, shown hapax.ID) (hapax.ID, error)
 
@@ -100,7 +100,7 @@ func (p *Plugin) Failures() int64 {
 }
 
 // A Call is one call of a line, as plugins see it. Like [Numbers] it is small enough to
-// be handed to a hook in registers, which is much of what a hook costs.
+// be handed to a hook in registers, which is much of a hook's cost.
 type Call struct {
 	of *lineName
 	N  int // numbers asked for
@@ -161,7 +161,7 @@ func (p *Plugin) serves(strategy, tag string) bool {
 		(len(p.Tags) == 0 || slices.Contains(p.Tags, tag))
 }
 
-// rejected makes a veto of what the Before hook returned.
+// rejected makes a veto of the Before hook's error.
 func (p *Plugin) rejected(err error) *VetoError {
 	p.counts.vetoes.Add(1)
 	r := &VetoError{Plugin: p.Name, Err: err}
@@ -171,13 +171,13 @@ func (p *Plugin) rejected(err error) *VetoError {
 	return r
 }
 
-// failed makes a failure of what a hook returned.
+// failed makes a failure of a hook's error.
 func (p *Plugin) failed(hook string, err error) *PluginError {
 	p.counts.failures.Add(1)
 	return &PluginError{Plugin: p.Name, Hook: hook, Err: err}
 }
 
-// panicked makes a failure of what recover returned.
+// panicked makes a failure of a recovered panic.
 func (p *Plugin) panicked(hook string, value any) *PluginError {
 	err, ok := value.(error)
 	if !ok {
@@ -188,18 +188,18 @@ func (p *Plugin) panicked(hook string, value any) *PluginError {
 	return f
 }
 
-// CallerKey is the key under which a context says who asks, with a string. Most
+// CallerKey is the key under which a context has the caller's name, a string. Most
 // programs use [WithCaller]; a context of a type of its own can answer it, too, so
 // that nothing is done for calls whose plugins do not ask.
 type CallerKey struct{}
 
-// WithCaller returns a context that says who asks: the name of an account, an
+// WithCaller returns a context with the caller's name: that of an account, an
 // address. It must not be a secret.
 func WithCaller(ctx context.Context, caller string) context.Context {
 	return context.WithValue(ctx, CallerKey{}, caller)
 }
 
-// CallerOf returns who asks, "" if that is not known.
+// CallerOf returns the caller's name, "" if it is not known.
 func CallerOf(ctx context.Context) string {
 	caller, _ := ctx.Value(CallerKey{}).(string)
 	return caller

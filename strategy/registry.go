@@ -241,7 +241,7 @@ func (r *Registry) Plugins() []Plugin {
 	return all
 }
 
-// edit replaces a plugin by what f makes of a copy; nil removes it.
+// edit replaces a plugin by the copy that f has changed; nil removes it.
 func (r *Registry) edit(name string, f func(*Plugin) *Plugin) error {
 	return r.change(name, func(old *Plugin) (*Plugin, error) {
 		if old == nil {
@@ -306,7 +306,7 @@ func (r *Registry) frozenLocked(p *Plugin) error {
 }
 
 // Ask asks the plugins of a tag, without issuing, whether n of its numbers may be
-// taken, as a call of a line does: for what is granted in one piece, to be issued
+// taken, as a call of a line does: for numbers granted in one piece, to be issued
 // elsewhere. The tag need not be open.
 func (r *Registry) Ask(ctx context.Context, strategy, tag string, n int64) error {
 	l := &Line{lineName: lineName{strategy, tag}, registry: r}
@@ -431,7 +431,7 @@ func (r *Registry) logFailure(ctx context.Context, tag string, f *PluginError) {
 	r.log.warn(ctx, "a plugin failed", "plugin", f.Plugin, "hook", f.Hook, "tag", tag, "err", f.Err, "stack", string(f.Stack))
 }
 
-// limitedLog writes one line a second at most, lest who asks too much fills the
+// limitedLog writes one line a second at most, lest a caller that asks too much fills the
 // log.
 type limitedLog struct {
 	logger *slog.Logger // nil: slog.Default()

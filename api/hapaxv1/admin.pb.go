@@ -1523,7 +1523,7 @@ type GetStatusResponse struct {
 	Nodes []*Node `protobuf:"bytes,4,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	// The store behind the server.
 	StoreId string `protobuf:"bytes,5,opt,name=store_id,json=storeId,proto3" json:"store_id,omitempty"`
-	// The stable code of what keeps it; empty while it is granted numbers.
+	// The stable code of the reason why it is granted no numbers; empty while it is granted some.
 	Code string `protobuf:"bytes,6,opt,name=code,proto3" json:"code,omitempty"`
 	// What an operator may do; empty: nothing is needed.
 	Command string `protobuf:"bytes,7,opt,name=command,proto3" json:"command,omitempty"`
@@ -1538,7 +1538,7 @@ type GetStatusResponse struct {
 	Forecasts []*Forecast `protobuf:"bytes,21,rep,name=forecasts,proto3" json:"forecasts,omitempty"`
 	// The alarms that are up.
 	Alarms []*Alarm `protobuf:"bytes,22,rep,name=alarms,proto3" json:"alarms,omitempty"`
-	// Where the runbook tells of what keeps something from being issued.
+	// The runbook's entry on why something is not issued.
 	See           string `protobuf:"bytes,23,opt,name=see,proto3" json:"see,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2322,7 +2322,7 @@ type AdoptForeignRequest struct {
 	System string `protobuf:"bytes,1,opt,name=system,proto3" json:"system,omitempty"`
 	// The row's key; empty for all rows.
 	Key string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
-	// By how much rows are raised for what the system's own nodes have issued.
+	// By how much rows are raised for the numbers that the system's own nodes have issued.
 	Margin int64 `protobuf:"varint,3,opt,name=margin,proto3" json:"margin,omitempty"`
 	// Only say what would be done.
 	DryRun        bool `protobuf:"varint,4,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
@@ -2566,7 +2566,7 @@ type Adoption struct {
 	Spoke int64 `protobuf:"varint,4,opt,name=spoke,proto3" json:"spoke,omitempty"`
 	// Who is missing still.
 	Missing []*Node `protobuf:"bytes,5,rep,name=missing,proto3" json:"missing,omitempty"`
-	// For whom it was stated.
+	// The nodes whose use was stated for them.
 	Stated []*Node `protobuf:"bytes,6,rep,name=stated,proto3" json:"stated,omitempty"`
 	// The marks that are raised, or would be.
 	Raised []*RaisedMark `protobuf:"bytes,7,rep,name=raised,proto3" json:"raised,omitempty"`
@@ -2744,7 +2744,7 @@ func (x *RaisedMark) GetTo() int64 {
 	return 0
 }
 
-// Asks who was granted a number.
+// Asks which node was granted a number, and which caller got it.
 type TraceRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The number in decimal digits, or the code that shows it.

@@ -791,7 +791,7 @@ type Field struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The field's name in the layout.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// From 0 to what its bits can hold.
+	// From 0 to the largest value that its bits hold.
 	Value         int64 `protobuf:"varint,2,opt,name=value,proto3" json:"value,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

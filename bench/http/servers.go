@@ -52,7 +52,7 @@ var peers = map[string]func(net.Listener) error{
 	},
 }
 
-// serveLoop answers whatever it reads over TLS with what hapax answers: nothing that speaks
+// serveLoop answers whatever it reads over TLS with hapax's answer: nothing that speaks
 // TLS in Go can take less.
 func serveLoop(l net.Listener) error {
 	dir, err := os.MkdirTemp("", "hapax-bench-")
@@ -92,7 +92,7 @@ func serveLoop(l net.Listener) error {
 // routes are those of the foreign systems, by the names of the servers that are asked by them.
 var routes = map[string]string{"hapax, Leaf's route": leafRoute, "hapax, TinyID's route": tinyidRoute}
 
-// asked is a server with what wrk asks it.
+// asked is a server with the request that wrk sends it.
 type asked struct {
 	*host.Server
 	scheme, route string

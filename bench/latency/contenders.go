@@ -26,7 +26,7 @@ import (
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
-// A contender is somebody who is asked for numbers, and how.
+// A contender is a source of numbers, and how it is asked.
 type contender struct {
 	name, durable string
 	connect       func(ctx context.Context) (call load.Caller, end func(), err error)

@@ -30,7 +30,7 @@ const clients = 50
 
 // loads are what is measured: how many threads redis-benchmark asks with, how many requests
 // go out at once, and how many one measurement makes; what hapax should reach of
-// redis-server's rate and take at most of its processor time; and who is measured. With
+// redis-server's rate and take at most of its processor time; and the server that is measured. With
 // threads redis-benchmark looks four times a second whether it is done, so that a
 // measurement takes seconds.
 var loads = []struct {

@@ -111,7 +111,7 @@ type result struct {
 	bareCPU, oursCPU []float64
 }
 
-// add measures a pair once; who is first changes.
+// add measures a pair once; the first one alternates.
 func (r *result) add(ctx context.Context, p pair, d time.Duration) error {
 	first, second := p.bare, p.ours
 	swapped := len(r.ratios)%2 == 1

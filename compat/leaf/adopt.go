@@ -12,8 +12,8 @@ import (
 )
 
 // Adopt is the way out where TableOptions.Witness refuses rows: it raises max_id of
-// the row with the key, or of every row if that is empty, to what the witness knows, and
-// to margin above what it was at least, for what Leaf's own nodes have issued; and then the
+// the row with the key, or of every row if that is empty, to the mark that the witness knows, and
+// to margin above its old value at least, for the numbers that Leaf's own nodes have issued; and then the
 // rows may be used again, by this handle, too. With dryRun it tells only what it would do.
 // Where nothing is refused and no row is behind, it does nothing.
 func (t *Table) Adopt(ctx context.Context, key string, margin int64, dryRun bool) (driver.Foreign, error) {

@@ -21,7 +21,7 @@ type Config struct {
 	Tree      string // zk://host:port,…
 	Port      int    // leaf.snowflake.port
 
-	notes string // comments on what the file says beyond that
+	notes string // comments on the file's other settings
 }
 
 // A Secret is a text that formatting hides.

@@ -75,7 +75,7 @@ type TreeOptions struct {
 //     comes from a counter of ZooKeeper's that never goes back, and Leaf never removes one:
 //     so no other Leaf is ever given this worker ID.
 //   - A Leaf that is started as the same ip:port finds this node, whose timestamp is the
-//     end of what was granted: it is ahead of its clock until then, and Leaf does not start
+//     end of the granted time: it is ahead of its clock until then, and Leaf does not start
 //     by a node that is. (It may start by a local file that a Leaf left there before;
 //     remove that file.)
 //   - Other processes of hapax are granted only what lies above the mark of the worker's
@@ -100,7 +100,7 @@ type Tree struct {
 	ours [][]byte      // what this process wrote there, or tried to; the last is certain
 	at   int32         // the version that it left
 	held bool
-	mark time.Time // the end of what was granted
+	mark time.Time // the end of the granted time
 	now  time.Time // the issuer's clock at the last grant
 	then time.Time // when that was, for the time that has passed since
 
@@ -347,7 +347,7 @@ func (t *Tree) reuse(ctx context.Context, names []string) error {
 	return t.usedUp(ctx)
 }
 
-// usedUp tells that all worker IDs are taken, and by whom longest without a sign
+// usedUp tells that all worker IDs are taken, and which holder has been longest without a sign
 // of life.
 func (t *Tree) usedUp(ctx context.Context) error {
 	nodes, err := t.Nodes(ctx)
@@ -368,7 +368,7 @@ func (t *Tree) usedUp(ctx context.Context) error {
 }
 
 // Disturbed returns why nothing more may be issued with the worker ID, although time is
-// left of what was granted: somebody else has written to this process's node, or it is
+// left of the granted time: somebody else has written to this process's node, or it is
 // gone. It is nil again when the worker ID has been acquired anew.
 func (t *Tree) Disturbed() error {
 	if reason := t.disturbed.Load(); reason != nil {
@@ -416,7 +416,7 @@ func (t *Tree) Ping(ctx context.Context) error {
 // Worker returns this process's worker ID.
 func (t *Tree) Worker() int64 { return t.worker }
 
-// Snowflake fills in what a Snowflake on this tree needs: Leaf's layout, and this
+// Snowflake fills in the options of a Snowflake on this tree: Leaf's layout, and this
 // process's worker ID as the only one. With one ID to choose from, grants are 3 s long,
 // and a crash costs the next start no more. A longer Grant rides out longer outages.
 func (t *Tree) Snowflake(o hapax.SnowflakeOptions) hapax.SnowflakeOptions {
@@ -438,7 +438,7 @@ type Node struct {
 	Name     string // below forever
 	Address  string
 	Worker   int64
-	Reported time.Time // its timestamp: when it was last heard of, or the end of what it was granted
+	Reported time.Time // its timestamp: when it was last heard of, or the end of its granted time
 	Own      bool      // this process's
 }
 

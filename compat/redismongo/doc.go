@@ -10,7 +10,7 @@
 //
 // and beside it what keeps numbers apart: srv, the server process and its history
 // of replication that the segment was given to; ncur and nmax, the segment that
-// comes next; store, whose segments these are; load and until, who is fetching a
+// comes next; store, whose segments these are; load and until, the server that is fetching a
 // segment; at, when the last one was fetched. One script takes numbers, the other
 // installs a segment; where scripts are not allowed, transactions do the same.
 //
@@ -26,9 +26,9 @@
 //     master_replid) of the server that it was installed on. After a restart, a
 //     failover, a migration of the slot or a time as a replica these differ, the
 //     cursor counts as lost with all that it had left, and the next segment comes
-//     from the store, above all others. So nothing depends on what Redis keeps on
+//     from the store, above all others. So nothing depends on the data that Redis keeps on
 //     disk or on replicas.
-//   - A segment is installed only by who was given the right to by this very
+//   - A segment is installed only by the holder of a right given by this very
 //     server, and the right is used up by it. A request that arrives late or twice
 //     does nothing.
 //   - The hash names the store that granted its segments. A process with another

@@ -245,7 +245,7 @@ func TestFaultRedisEmptiedOrBehind(t *testing.T) {
 			b.rising(70, a, z)
 			tt.spoil(t, r, c, b, a, z)
 			back(t, a, z)
-			for range 5 { // who has not noticed yet that Redis was away notices now
+			for range 5 { // an issuer that has not noticed yet that Redis was away notices now
 				b.next(a)
 				b.next(z)
 			}

@@ -28,7 +28,7 @@ const (
 const (
 	maxPrefixBytes = 64
 	rightFor       = 2 * time.Second        // how long the right to install a segment lasts
-	retryEvery     = 100 * time.Millisecond // of what is away
+	retryEvery     = 100 * time.Millisecond // while Redis or the store is away
 	pollEvery      = 2 * time.Millisecond   // while another process fetches a segment
 	maxTake        = 1 << 20                // numbers in one request to Redis
 
@@ -151,7 +151,7 @@ var _ hapax.Issuer = (*Issuer)(nil)
 // from its own double buffer, whose numbers can be lower than those before; they
 // ascend within one call.
 //
-// While the store is away it goes on with what Redis was given; then calls wait
+// While the store is away it goes on with the numbers that Redis was given; then calls wait
 // for the store until their context ends, with hapax.ErrStoreUnavailable.
 type Issuer struct {
 	counter counter

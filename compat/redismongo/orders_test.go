@@ -63,7 +63,7 @@ type world struct {
 	nodes []*node
 	log   []string
 
-	issued  map[hapax.ID]string // by whom and when
+	issued  map[hapax.ID]string // by which issuer and when
 	repeats []string
 }
 

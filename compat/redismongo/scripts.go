@@ -17,7 +17,7 @@ type counter interface {
 	// take takes numbers, and tells whether the caller is to fetch a segment.
 	take(ctx context.Context, ask asking) (taking, error)
 
-	// install installs a segment for who holds a right. It returns the highest number
+	// install installs a segment for the holder of a right. It returns the highest number
 	// that the hash knows where the segment does not lie above that.
 	install(ctx context.Context, in installing) (top string, err error)
 
@@ -43,7 +43,7 @@ type taking struct {
 	fetch *fetching // set if the caller is to fetch a segment
 }
 
-// A fetching is what who has got the right to install a segment needs to know.
+// A fetching is the knowledge that the holder of the right to install a segment needs.
 type fetching struct {
 	server string        // that gave the right
 	step   int64         // numbers of the latest segment; 0 if there is none
@@ -126,7 +126,7 @@ func (s scripts) install(ctx context.Context, in installing) (top string, err er
 // Numbers are decimal strings: Lua's own lose integers above 2^53. minus is exact
 // where the difference is below that, and otherwise near enough to compare.
 //
-// Redis keeps a script by its hash; who finds it missing sends it whole.
+// Redis keeps a script by its hash; a client that finds it missing sends it whole.
 const prelude = `
 local key = KEYS[1]
 local function minus(a, b)
@@ -197,7 +197,7 @@ return answer
 var takeScript = redis.NewScript(takeSource)
 
 // installScript installs the segment of the numbers above ARGV[3] up to ARGV[4],
-// ARGV[5] of them, for who holds the right ARGV[2] of the server ARGV[1]. ARGV[6] is
+// ARGV[5] of them, for the holder of the right ARGV[2] of the server ARGV[1]. ARGV[6] is
 // the identity of the store that granted them, empty if that is unknown. Without
 // a segment (ARGV[3] is empty) it gives the right back.
 //

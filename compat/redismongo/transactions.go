@@ -15,7 +15,7 @@ import (
 	"github.com/hapax-id/hapax"
 )
 
-// conflictPause is how long, at most, who was forestalled waits before the next try.
+// conflictPause is the longest wait of a forestalled caller before the next try.
 const conflictPause = 4 * time.Millisecond
 
 // transactions is the counter of a Redis that runs no scripts: WATCH, a look at the hash,
@@ -29,7 +29,7 @@ type transactions struct {
 	key     string
 	timeout time.Duration
 
-	turn chan struct{} // held by who takes: the others of this process would only forestall him
+	turn chan struct{} // held by the caller that takes: others of this process would only forestall it
 }
 
 func newTransactions(rdb redis.UniversalClient, key string, timeout time.Duration) *transactions {

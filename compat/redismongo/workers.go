@@ -20,7 +20,7 @@ import (
 	"github.com/hapax-id/hapax/internal/durable"
 )
 
-// An Instance is who has a worker ID: a process of an application, by the address at
+// An Instance is the holder of a worker ID: a process of an application, by the address at
 // which it can be reached.
 type Instance struct {
 	Name string // of the application; up to 100 bytes without : and /

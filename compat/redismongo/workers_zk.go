@@ -88,7 +88,7 @@ func (t tree) register(ctx context.Context, key string, ids hapax.WorkerRange, w
 	}
 	name := t.path + "/names/" + key
 	for ctx.Err() == nil {
-		// Before the name: who is not there afterwards has none of those that are taken.
+		// Before the name: an instance whose name is not there afterwards has none of the taken ones.
 		id, freeErr := t.free(ids, wanted)
 		raw, _, err := t.conn.Get(name)
 		if err == nil {

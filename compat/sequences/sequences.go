@@ -48,7 +48,7 @@ type Source struct {
 	Names []string
 	Feeds []Column
 
-	Position int64 // nothing above it was issued, by what the source says of itself
+	Position int64 // nothing above it was issued, by the source's own account
 	Highest  int64 // nothing above it was issued or is in a column
 	Because  string
 	Step     int64   // between two numbers

@@ -35,7 +35,7 @@ type Value struct {
 	list []Value
 	kind valueKind
 
-	names []string // of what is in it, where it is not understood
+	names []string // of its parts, where it is not understood
 }
 
 type valueKind int

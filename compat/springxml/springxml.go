@@ -1,6 +1,6 @@
 // Package springxml reads what Spring's XML files and Java's properties files say, as far
 // as the settings of beans go, and sees that everything in them is accounted for: a bean or
-// an element is claimed by who knows it, who then gets each of its settings, or else it is
+// an element is claimed by the reader that knows it, which then gets each of its settings, or else it is
 // named as something else's.
 package springxml
 
@@ -116,7 +116,7 @@ func (d *Document) properties(path string) error {
 	return nil
 }
 
-// file reads an XML file, with what it imports.
+// file reads an XML file, with its imports.
 func (d *Document) file(path string, data []byte) error {
 	full, err := filepath.Abs(path)
 	if err != nil {
@@ -283,7 +283,7 @@ func (d *Document) Given(name string) string {
 }
 
 // Text returns the text of a value, with properties in the place of their names. where
-// names it in what is refused.
+// names it in refusals.
 func (d *Document) Text(where string, v Value) string {
 	if v.kind != isText {
 		d.account.Refusef(where, "want a plain value, and not a bean, a list or another thing")
@@ -379,7 +379,7 @@ func (d *Document) named(id string) *Bean {
 // A Taker takes the value of a setting.
 type Taker = func(where string, v Value)
 
-// Claim claims a bean: each of its properties, its parents' among them, goes to who takes it
+// Claim claims a bean: each of its properties, its parents' among them, goes to the function that takes it
 // by its name, and its constructor's arguments to args. idle are names of properties that
 // are without effect here. Everything else is refused.
 func (d *Document) Claim(b *Bean, takers map[string]Taker, args func(where string, args []Property), idle ...string) {
@@ -437,7 +437,7 @@ func (d *Document) Claim(b *Bean, takers map[string]Taker, args func(where strin
 	}
 }
 
-// ClaimElement claims an element of another schema: each attribute goes to who takes it by
+// ClaimElement claims an element of another schema: each attribute goes to the function that takes it by
 // its name. idle are those without effect here. Everything else is refused.
 func (d *Document) ClaimElement(e *Element, takers map[string]func(where, value string), idle ...string) {
 	e.claimed = true

@@ -12,8 +12,8 @@ import (
 )
 
 // Adopt is the way out where Options.Witness refuses rows: it raises max_id
-// of the rows of a biz_type, or of every row if that is empty, to what the witness knows,
-// and to margin above what it was at least, for what TinyID's own servers have issued; and
+// of the rows of a biz_type, or of every row if that is empty, to the mark that the witness knows,
+// and to margin above its old value at least, for the numbers that TinyID's own servers have issued; and
 // then the rows may be used again, by this store, too. Each database must answer. With
 // dryRun it tells only what it would do. Where nothing is refused and no row is behind, it
 // does nothing.

@@ -13,7 +13,7 @@ import (
 	"github.com/hapax-id/hapax/internal/moves"
 )
 
-// A fence is by what a row that was moved is closed for TinyID. No mark would do: TinyID
+// A fence is the way in which a moved row is closed for TinyID. No mark would do: TinyID
 // adds the step in Java, where a sum beyond 64 bits is a negative number, which the row
 // takes.
 type fence int
@@ -42,7 +42,7 @@ func closed(rows []placed) bool {
 	return !slices.ContainsFunc(rows, func(r placed) bool { return r.fence == open })
 }
 
-// closes tells by what the rows of a biz_type are closed, or will be if the account may.
+// closes tells how the rows of a biz_type are closed, or will be if the account may.
 func closes(rows []placed) string {
 	f := renamed
 	for _, r := range rows {

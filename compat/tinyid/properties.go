@@ -27,7 +27,7 @@ type Config struct {
 	// and "/" none, as where a server's file does not name one.
 	ContextPath string
 
-	notes string // comments on what the file says beyond that
+	notes string // comments on the file's other settings
 }
 
 // A Secret is a text that formatting hides.

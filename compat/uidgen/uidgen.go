@@ -131,7 +131,7 @@ func (o Options) snowflake() (hapax.SnowflakeOptions, error) {
 }
 
 // A Generator is DefaultUidGenerator: its numbers are at most a second ahead of the
-// clock, and who finds the second used up waits for the next one. Its methods are safe
+// clock, and a caller that finds the second used up waits for the next one. Its methods are safe
 // for concurrent use.
 type Generator struct {
 	issuer *hapax.Snowflake

@@ -327,7 +327,7 @@ func TestRejectedTake(t *testing.T) {
 
 	// A refill that is in flight is waited for; the handler is not asked.
 	bubble(t, "is not asked while granted time is on its way", func(t *testing.T) {
-		store := &awayStore{memstore.New(), time.Now().Add(40 * time.Second)} // longer than what is granted reaches
+		store := &awayStore{memstore.New(), time.Now().Add(40 * time.Second)} // longer than the grant reaches
 		var asked atomic.Int64
 		c, err := NewCached(t.Context(), store, CachedOptions{Options: Options{Settings: small}, RejectedTake: func(context.Context) error { asked.Add(1); return full }})
 		if err != nil {

@@ -92,7 +92,7 @@ func (t Table) take(ctx context.Context, key string, before memory) (release fun
 	if release, err = t.Host.lockMachine(id); err != nil {
 		return nil, 0, err
 	}
-	last := t.Host.path(keyLock(key)) // its content tells who had the key last
+	last := t.Host.path(keyLock(key)) // its content tells the key's last holder
 	if found && (before.key != key || before.id != id || before.word != readWord(last)) {
 		if t.settle == nil {
 			t.settle = settle

@@ -34,7 +34,7 @@ func expressions(v any) (all []string) {
 	return all
 }
 
-// variables stands in for what Grafana puts into expressions.
+// variables stands in for Grafana's own texts in expressions.
 var variables = strings.NewReplacer("$__rate_interval", "5m", "$job", "hapax", "$instance", ".*")
 
 // metrics returns the names that docs/metrics.md lists.

@@ -1,4 +1,4 @@
-// Command site writes the documents as a static site. A link to what there is not is an
+// Command site writes the documents as a static site. A dead link is an
 // error.
 package main
 

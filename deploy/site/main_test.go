@@ -54,7 +54,7 @@ func TestSite(t *testing.T) {
 	t.Run("links", func(t *testing.T) { follows(t, out, pages) })
 }
 
-// chromium returns the page that a browser has made of what is at a URL.
+// chromium returns the page at a URL as a browser has rendered it.
 func chromium(t *testing.T, url string) string {
 	t.Helper()
 	browser := testservers.Require(t, []string{"chromium"})

@@ -25,7 +25,7 @@ import (
 const rows = 150
 
 // recipes tell where each of them is, what runs it, and how many rows a process inserts
-// with what it forks.
+// with its children.
 var recipes = map[string]struct {
 	dir      string
 	command  []string

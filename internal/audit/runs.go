@@ -168,7 +168,7 @@ type cursor struct {
 	file   io.ReaderAt
 	run    *run
 	upTo   uint64 // inclusive
-	offset int64  // in the run, of what buf has no more
+	offset int64  // in the run, of the bytes after those in buf
 	buf    []byte // read, not yet unpacked
 	room   []byte // for buf, where the run is in the file
 	keys   []uint64

@@ -161,7 +161,7 @@ func (t *tally) take(keys []uint64) {
 	}
 }
 
-// decode counts a number by what it holds.
+// decode counts a number by its fields.
 func (t *tally) decode(key uint64) {
 	f := t.fields
 	id := uint64(idOf(key))

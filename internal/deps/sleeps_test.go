@@ -166,7 +166,7 @@ func realSleeps(p parsed) (found []sleep) {
 			return true
 		})
 	})
-	// Who is named outside a bubble by whom, and what sleeps there.
+	// Which functions are named outside a bubble by which others, and what sleeps there.
 	named := map[string]map[string]bool{}
 	sleeps := map[string][]sleep{}
 	declared := map[string]bool{}

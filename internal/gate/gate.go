@@ -86,7 +86,7 @@ type Pass struct {
 	said atomic.Int64 // how long after it came its client had its last turn; busy: it is the server's. Written by its reader
 
 	known chan struct{} // closed when the connection is no stranger's any more, or gone
-	sent  int64         // bytes of what is free that are used up
+	sent  int64         // bytes of the free allowance that are used up
 	seen  time.Time     // when that was so
 }
 

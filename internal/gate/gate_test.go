@@ -39,7 +39,7 @@ func TestStrangersDisplaceEachOther(t *testing.T) {
 	})
 }
 
-// Who waits for the server keeps its place for longer than who is silent, but not for
+// A client that waits for the server keeps its place for longer than a silent one, but not for
 // ever; a place that becomes free is given away at once.
 func TestStrangersWaitForTheServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -3,9 +3,9 @@
 //
 //	field \t field ... \t checksum \n
 //
-// the checksum being CRC-32C of what stands before the last tab, in eight
+// the checksum being CRC-32C of the line up to the last tab, in eight
 // hexadecimal digits. So a torn or damaged record costs itself and no other, and
-// the files can be read with what reads text. They are named
+// the files can be read as text. They are named
 // PREFIX-NUMBER-SECOND.tsv, after their place in the order and the Unix time of
 // their first record; the last one is written to.
 //
@@ -45,7 +45,7 @@ const (
 	parts     = 16          // how many files share the size and the age that are kept
 )
 
-// The records that a journal writes itself. They begin with what makes them
+// The records that a journal writes itself. They begin with the sign that makes them
 // comments to others that read the files.
 const (
 	Opened = "# opened" // Opened, time, and what Options.Opened says

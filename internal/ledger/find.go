@@ -15,7 +15,7 @@ import (
 	"github.com/hapax-id/hapax/store/witness"
 )
 
-// Bounds of what Find returns.
+// Bounds on the results of Find.
 const (
 	maxLines = 100 // on which the number was granted
 	maxTimes = 100 // that it was granted on a line

@@ -1,5 +1,5 @@
 // Package ledger keeps a record of every grant that a node takes, in files beside
-// the node, and answers from them who was granted a number.
+// the node, and answers from them which caller was granted a number.
 //
 // A record is a line of fields with tabs between; see package journal. The first
 // five are those that hapax audit reads:
@@ -13,9 +13,9 @@
 //	          same, and the store's answer was lost
 //	ref       of a tag's grant the SHA-256 of its key, the first 16 digits; of a
 //	          worker's the fencing token
-//	caller    the name of the token for whom it was taken, and
+//	caller    the name of the token with which it was taken, and
 //	address   from where; both empty where the node issues from it itself
-//	holder    of a worker: who has the lease
+//	holder    of a worker: the lessee
 //	layout    of a worker: its name or spec. Of a tag: empty where the numbers issued
 //	          are those granted, else what makes others of them, such as
 //	          the strategy "invitations"
@@ -87,7 +87,7 @@ type Ledger struct {
 // maxPools bounds the pools whose layouts are remembered.
 const maxPools = 10_000
 
-// By is for whom a grant is taken; zero for the node itself.
+// By is the caller for which a grant is taken; zero for the node itself.
 type By struct{ Name, Address string }
 
 // Command is a command that takes a grant and prints its numbers.

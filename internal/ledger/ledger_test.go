@@ -56,7 +56,7 @@ func alloc(tag string, lo, hi int64) hapax.Allocation {
 	return hapax.Allocation{Grant: hapax.Grant{Lo: lo, Hi: hi}, Tag: hapax.Tag{Name: tag}, Key: hapax.GrantKey(fmt.Sprint("key", lo))}
 }
 
-// told is what a test looks at of what was found.
+// told is the part of findings that a test looks at.
 func told(f Found) (lines []string) {
 	for _, l := range f.Lines {
 		for _, h := range l.Grants {

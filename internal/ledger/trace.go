@@ -69,7 +69,7 @@ type Grant struct {
 	Key     string    `json:"key,omitempty"`           // reference of a segment's key
 	Token   string    `json:"fencing_token,omitempty"` // of a worker's lease
 	Holder  string    `json:"holder,omitempty"`        // of a worker's lease
-	Caller  string    `json:"caller,omitempty"`        // to whom it was leased on; none: the node issues from it
+	Caller  string    `json:"caller,omitempty"`        // the lessee; none: the node issues from it
 	Address string    `json:"address,omitempty"`
 
 	// Given is "back" if the number was handed back, at GivenAt, and "offered"

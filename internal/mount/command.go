@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// A Command is a command of a system, below hapax NAME, for what no other system has.
+// A Command is a command of a system, below hapax NAME, for a feature that no other system has.
 type Command struct {
 	Use, Short, Long, Example string
 	Least, Most               int      // how many arguments

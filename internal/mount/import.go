@@ -70,7 +70,7 @@ type Movable interface {
 
 // Verifiable is what can be read once more after a move.
 type Verifiable interface {
-	// Verify compares both sides of what was moved, and changes nothing.
+	// Verify compares both sides of a move, and changes nothing.
 	Verify(ctx context.Context, to moves.Target) ([]Verdict, error)
 }
 
@@ -96,7 +96,7 @@ type MoveOptions struct {
 type Moves struct {
 	Tags    []moves.Move
 	Workers []WorkerMove
-	Closes  string   // what else is closed than rows, and by what, or opened on the way back
+	Closes  string   // doors that are closed beside rows, and how, or opened on the way back
 	Notes   []string // what the command cannot see, or close
 }
 

@@ -74,7 +74,7 @@ type Settings interface {
 
 // A Mount is a system in a server that starts.
 type Mount interface {
-	// Open connects to what the system consists of. What does not answer yet is waited
+	// Open connects to the system's parts. A part that does not answer yet is waited
 	// for in the background.
 	Open(ctx context.Context, h *Host) error
 
@@ -186,7 +186,7 @@ type Table interface {
 	Refused() map[string]error
 
 	// Adopt raises the row with the key, or every row if that is empty, above what the
-	// witness knows, and by the margin for what the foreign system's own nodes have issued,
+	// witness knows, and by the margin for the numbers that the foreign system's own nodes have issued,
 	// and has it used again. Where nothing is refused or behind it does nothing.
 	Adopt(ctx context.Context, key string, margin int64, dryRun bool) (driver.Foreign, error)
 	Close() error

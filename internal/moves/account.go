@@ -11,7 +11,7 @@ import (
 	"github.com/hapax-id/hapax"
 )
 
-// An Account tells what becomes of what a foreign system was told, so that nothing is
+// An Account tells what becomes of a foreign system's settings, so that nothing is
 // lost unseen: each setting is carried over, or noted, or refused. The zero value is
 // ready to use.
 type Account struct {
@@ -96,7 +96,7 @@ func printable(name string) string {
 	return name
 }
 
-// Settings are those of a properties file, with what becomes of them.
+// Settings are those of a properties file, each with its account.
 type Settings struct {
 	*Account
 

@@ -20,7 +20,7 @@ type Database struct {
 }
 
 // idleParams are parameters of JDBC URLs, in lower case, that say how Java reads what the
-// database answers, and do not matter to who reads it otherwise.
+// database answers, and do not matter to another reader.
 var idleParams = words(`
 	useUnicode characterEncoding characterSetResults connectionCollation passwordCharacterEncoding
 	serverTimezone connectionTimeZone forceConnectionTimeZoneToSession useLegacyDatetimeCode useTimezone

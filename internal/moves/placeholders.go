@@ -2,7 +2,7 @@ package moves
 
 import "strings"
 
-// Limits of what placeholders stand for.
+// Limits on the texts of placeholders.
 const (
 	maxNested  = 16
 	maxReplace = 10_000

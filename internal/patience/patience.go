@@ -76,7 +76,7 @@ func Until(t testing.TB, what string, so func() bool, logs ...fmt.Stringer) {
 	Await(t, what, func() (bool, error) { return so(), nil }, func(is bool) bool { return is }, logs...)
 }
 
-// Await looks again and again until so of what it sees, and returns that. An error of look
+// Await looks again and again until it sees something that is so, and returns that. An error of look
 // is one more thing seen. If it takes longer than Long, the test ends with what was seen
 // last, and the tails of the logs.
 func Await[T any](t testing.TB, what string, look func() (T, error), so func(T) bool, logs ...fmt.Stringer) T {

@@ -14,7 +14,7 @@ import (
 // lookEvery is how often a client is looked for while it is waited for.
 const lookEvery = 100 * time.Millisecond
 
-// A Context is the context of what the client of one connection asks for. It ends with
+// A Context is the context of one connection's requests. It ends with
 // its parent, and when the client closes the connection while somebody waits on Done.
 // Until then it costs nothing: the look-out begins with the first call of Done, and
 // goes on until Rest.
@@ -94,7 +94,7 @@ func (c *Context) look() {
 }
 
 // Rest ends the look-out, if there is one. It is to be called when a request is answered,
-// by the goroutine that answers: nobody waits for what Done returned any more, which
+// by the goroutine that answers: nobody waits for Done's channel any more, which
 // stays open, for the context has not ended. It reports whether anybody waited.
 func (c *Context) Rest() bool {
 	if !c.looking.Load() {

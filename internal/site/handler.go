@@ -37,5 +37,5 @@ func Serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", contentTypes[path.Ext(name)])
-	_, _ = w.Write(data) // who is gone misses nothing
+	_, _ = w.Write(data) // a client that is gone misses nothing
 }

@@ -80,8 +80,8 @@ func (p *page) address() string {
 // index is the page that a reader sees first.
 const index = "README.md"
 
-// Render renders the pages of the whole tree below top. The error names every link to what
-// there is not.
+// Render renders the pages of the whole tree below top. The error names every dead
+// link.
 func Render(top fs.FS) (map[string][]byte, error) {
 	s := &site{top: top, pages: map[string]*page{}, files: map[string][]byte{}}
 	return s.files, s.render(index, "CONTRIBUTING.md", "docs/*.md", "examples/*/README.md")

@@ -10,7 +10,7 @@ import (
 	"github.com/hapax-id/hapax/internal/patience"
 )
 
-// The kernel tells of each time that the clock is set. Here it is set to what it shows,
+// The kernel tells of each time that the clock is set. Here it is set to its own time,
 // which moves it by no more than the call takes.
 func TestKernelTellsThatTheClockWasSet(t *testing.T) {
 	c, err := newStepClock(nil)

@@ -118,7 +118,7 @@ type command struct {
 }
 
 // startCommand starts a process that becomes the command when it is let go, and that dies
-// with the calling thread. Until then it runs Begin: so the watchdog knows whom to watch
+// with the calling thread. Until then it runs Begin: so the watchdog knows its process
 // before there is anything to watch.
 func startCommand(stage []string, path string, args, env []string) (*command, error) {
 	wait, gate, err := os.Pipe()

@@ -14,7 +14,7 @@
 //
 // The deadline is kept by a clock that goes on while the machine sleeps. Where the
 // kernel offers it, the command dies with the supervisor, and what it left behind
-// becomes the supervisor's child. See Limits for what a system lacks.
+// becomes the supervisor's child. See Limits for the systems that lack some of this.
 package supervise
 
 import (
@@ -41,7 +41,7 @@ type Options struct {
 	Env  []string
 
 	Margin  time.Duration // how long before the time granted is over SIGKILL is sent
-	Grace   time.Duration // for what the command left behind
+	Grace   time.Duration // for processes that the command left behind
 	Survive bool          // a clock that is set back is told of, and does not end the command
 
 	Signals  <-chan os.Signal // to be handed on
@@ -227,7 +227,7 @@ func (r *run) wait() int {
 
 // moveDeadlineAgain tells a new watchdog the deadline. Once the command was told to
 // stop, only the alarm of the supervisor's stays where it was: the new watchdog has the
-// end of what is granted.
+// end of the grant.
 func (r *run) moveDeadlineAgain(stopping bool) {
 	switch {
 	case r.dog == nil:

@@ -92,7 +92,7 @@ func (r *record) json() []byte {
 	return text
 }
 
-// compare tells in what the requests that came differ from those that were to come, each of
+// compare tells how the requests that came differ from those that were to come, each of
 // which names the fields that matter; empty if in nothing. More may have come after them.
 func (r *record) compare(want []json.RawMessage, more bool) string {
 	var got []map[string]any

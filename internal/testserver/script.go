@@ -28,7 +28,7 @@ type Script struct {
 	Why      string            `json:"why"`
 	Client   json.RawMessage   `json:"client"`
 	Steps    json.RawMessage   `json:"steps"`
-	Requests []json.RawMessage `json:"requests"` // what /check compares with what came
+	Requests []json.RawMessage `json:"requests"` // expected, for /check
 	More     bool              `json:"more"`     // more requests may come after them
 }
 

@@ -166,7 +166,7 @@ type node struct {
 	handler http.Handler
 	web     *http.Server
 
-	moving chan struct{} // held by who starts or stops it
+	moving chan struct{} // held while it starts or stops
 }
 
 // start opens a service over the node's store, and listens.

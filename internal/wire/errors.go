@@ -86,7 +86,7 @@ const maxText = 512
 // may name hosts and files: of that, only the sentinel leaves.
 func Error(err error) *connect.Error { return newError(err, false) }
 
-// OperatorError returns err as it goes to an administrator, who is told everything.
+// OperatorError returns err as it goes to an administrator: whole.
 func OperatorError(err error) *connect.Error { return newError(err, true) }
 
 func newError(err error, whole bool) *connect.Error {

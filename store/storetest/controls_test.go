@@ -202,7 +202,7 @@ func wantCaught(t *testing.T, h Harness, names []string) {
 	}
 }
 
-// TestHonestTwin shows that the checks fail for what is broken, not for the twin.
+// TestHonestTwin shows that the checks fail for the break, not for the twin.
 func TestHonestTwin(t *testing.T) {
 	h := Harness{Open: func(testing.TB) Handle { return newTwin() }}
 	wantHonest(t, h, "")

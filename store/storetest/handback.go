@@ -90,7 +90,7 @@ func checkLateHandBack(e *env) {
 }
 
 // checkHandBackABA: numbers that were handed back and granted again up to the
-// same mark are not handed back once more by the one who had them first.
+// same mark are not handed back once more by their first holder.
 func checkHandBackABA(e *env) {
 	tag := e.segment("t", 10)
 	first := e.allocate(tag.Name, 10)

@@ -107,7 +107,7 @@ func checkHealKind(e *env) {
 }
 
 // checkHealHandBack: what was granted before a healing is not handed back, nor
-// together with what was granted after it.
+// together with later grants.
 func checkHealHandBack(e *env) {
 	tag := e.segment("t", 10)
 	a := e.allocate(tag.Name, 10)

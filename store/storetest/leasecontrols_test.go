@@ -106,7 +106,7 @@ func pick(so bool, then, otherwise []byte) []byte {
 	return otherwise
 }
 
-// swapping breaks a swap by what it compares and stores in place of what it was asked
+// swapping breaks a swap: it compares and stores other rows than those it was asked
 // to, where row is what is stored.
 func swapping(replace func(row, old, next []byte) (compared, stored []byte)) func(*twin) {
 	return func(s *twin) {
@@ -181,7 +181,7 @@ func listTombstones(s *twin) {
 	}
 }
 
-// beforeAcquire breaks acquisitions by what happens before them.
+// beforeAcquire breaks acquisitions by an event before them.
 func beforeAcquire(do func(ctx context.Context, s *twin, req *hapax.AcquireRequest)) func(*twin) {
 	return func(s *twin) {
 		s.acquire = func(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error) {

@@ -117,7 +117,7 @@ func checkLateSeal(e *env) {
 }
 
 // checkLostAnswer: a lease that does not know of its own extension gets what was
-// granted then together with what comes after it, and cannot be sealed before.
+// granted then together with later ones, and cannot be sealed before.
 func checkLostAnswer(e *env) {
 	lease := e.acquire(e.request("pool"))
 	e.extend(lease, 1200) // the answer is lost
@@ -135,7 +135,7 @@ func checkLostAnswer(e *env) {
 	equal(e, "the mark", e.row(lease).Mark, 1250)
 }
 
-// checkLeaseKey: who has all of a lease but its key can do nothing with it, and
+// checkLeaseKey: all of a lease but its key allows nothing, and
 // every acquisition comes with a key of its own.
 func checkLeaseKey(e *env) {
 	req := e.request("pool")

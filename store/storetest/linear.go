@@ -24,7 +24,7 @@ type recorder struct {
 	ops   []porcupine.Operation
 }
 
-// record adds one call that client made, with what it was given and returned.
+// record adds one call that client made, with its arguments and results.
 func (r *recorder) record(client int64, input any, call func() (any, error)) error {
 	began := r.clock.Add(1)
 	output, err := call()

@@ -191,7 +191,7 @@ func TestEndsRows(t *testing.T) {
 	}
 }
 
-// A statement is judged by what was said before: for whom it speaks, who is missing then, what
+// A statement is judged by earlier ones: which node it speaks for, which are missing then, what
 // will be raised, and which floor is high enough.
 func TestJudgesStatements(t *testing.T) {
 	b, gone := rowOf(2, "B"), rowOf(3, "C")

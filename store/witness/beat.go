@@ -146,7 +146,7 @@ func (g *Guarded) beatStore(ctx context.Context) (store, error) {
 	return g.calls.get(ctx)
 }
 
-// beat makes one heartbeat, which is one round trip, and sees to what is due besides.
+// beat makes one heartbeat, which is one round trip, and does the work that is due besides.
 func (g *Guarded) beat() error {
 	g.mu.Lock()
 	shared, known := g.shared, g.me.known

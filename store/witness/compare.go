@@ -95,7 +95,7 @@ func (g *Guarded) compare(ctx context.Context, s store) error {
 	return err
 }
 
-// compareTags compares tags with what the witness knows of them.
+// compareTags compares tags with the witness's record of them.
 func (g *Guarded) compareTags(ctx context.Context, s store, names []string) error {
 	if len(names) == 0 {
 		return nil

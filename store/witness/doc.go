@@ -1,6 +1,6 @@
 // Package witness guards a store against its own past: it notices a store that
 // was restored from a backup, replaced, wiped or edited, sees to it that nobody is
-// granted anything meanwhile, and heals it where all who can know have spoken.
+// granted anything meanwhile, and heals it where every possible witness has spoken.
 //
 // Open wraps a store for programs that embed the library; Guard and GuardOpened
 // for those that keep the witness open themselves, as servers do.
@@ -65,16 +65,16 @@
 // # Healing
 //
 // Who finds itself behind raises a fence in the store, which everybody obeys. Then
-// one of the living asks, and all who can know publish their witness as evidence.
+// one of the living asks, and all processes with a witness publish it as evidence.
 // When every row that anybody knows is accounted for, by its own process, by one
 // that itself found the loss and has seen it end before, or by an operator, the
 // marks are raised above all evidence, a decision is recorded and the fence ends.
-// Somebody who can know and is missing is named in Status until he speaks, or an
-// operator does for him: Settle, Adopt.
+// A missing process that may know more is named in Status until it speaks, or an
+// operator does for it: Settle, Adopt.
 //
 // # What stays unseen
 //
-// A store that was restored when nobody who can know is alive and no witness is
+// A store that was restored when no process that can know is alive and no witness is
 // left; a node that worked while everyone who found the loss was cut off, and is
 // dead; a copy younger than the last beat of a node that is then granted something, under a
 // server that did not start anew, also where that beat is long ago and all who are there at
@@ -85,6 +85,6 @@
 // # Foreign tables
 //
 // A table of another system has no room for rows and fences. Marks compares what
-// such a table grants with what was granted before, line by line, and refuses a
+// such a table grants with earlier ones, line by line, and refuses a
 // line that went back, until Readmit.
 package witness

@@ -20,7 +20,7 @@ import (
 // rows and lines in each of the others as a row of the store holds.
 type evidence struct {
 	Parts     int              `json:"parts,omitempty"`  // of the first: how many there are
-	Sum       string           `json:"sum,omitempty"`    // of what the others hold; those with another are of an earlier account
+	Sum       string           `json:"sum,omitempty"`    // of the others' parts; parts with another sum are of an earlier account
 	Stores    []string         `json:"stores,omitempty"` // identities that it knows the store by
 	Finder    bool             `json:"finder,omitempty"` // it has found the loss itself
 	Manual    bool             `json:"manual,omitempty"`
@@ -34,7 +34,7 @@ type evidence struct {
 	Defs      map[string]def   `json:"defs,omitempty"`
 }
 
-// evidencePart is how many bytes one part of an evidence has about at most: half of what a
+// evidencePart is how many bytes one part of an evidence has about at most: half of what one
 // row may hold.
 const evidencePart = driver.MaxValueBytes / 2
 

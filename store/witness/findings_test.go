@@ -125,8 +125,8 @@ func TestCopyFromDuringTheHealing(t *testing.T) {
 	})
 }
 
-// An operator's floor was too low. The one for whom it was given returns: the decision
-// raised the tokens, so that his pairs are lower than the store's; his marks are not.
+// An operator's floor was too low. The node that it was given for returns: the decision
+// raised the tokens, so that its pairs are lower than the store's; its marks are not.
 func TestReturnsWithTheLowerPair(t *testing.T) {
 	world(t, func(t *testing.T, f *fleet) {
 		a, b := f.start("a"), f.start("b")

@@ -18,7 +18,7 @@ const rowFounding = "founding" // of driver.TableGuard
 const tableFloors = "floors"
 
 // Known reports whether a witness of the fleet knows a tag's line, because its columns were
-// read by this fleet, with what was noted then, and returns the founding to note that with.
+// read by this fleet, with the note of that time, and returns the founding to note that with.
 func (g *Guarded) Known(ctx context.Context, tag string) (known bool, above, founding string, err error) {
 	type answer struct {
 		known           bool

@@ -53,7 +53,7 @@ func (g *Guarded) keepRow() {
 // process of an older version has none.
 const tablePrimaries = "primaries"
 
-// A question is what a process knows when it begins to look for what it was granted.
+// A question is a process's knowledge when it begins to look for its grants.
 type question struct {
 	primary string
 	begun   int64

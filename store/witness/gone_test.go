@@ -15,7 +15,7 @@ import (
 
 // vanish has the tables of the store be gone for a machine, until they are put back: an open
 // handle finds that, and none can be opened that makes no store. It returns how often one was
-// made, which is in the way of what is put back.
+// made, which is in the way of the restored ones.
 func (m *machine) vanish() (made *atomic.Int32, putBack func()) {
 	var gone atomic.Bool
 	gone.Store(true)

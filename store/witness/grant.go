@@ -57,7 +57,7 @@ func (g *Guarded) reserve(p pulse) error {
 type granted struct {
 	line     string
 	from, to Pair   // the line's pair before, at the earliest, and after
-	of       string // the name of what it is made anew from
+	of       string // the definition's name
 	def      def
 }
 
@@ -92,7 +92,7 @@ func (g *Guarded) grant(ctx context.Context, known func() func(line string) (Pai
 	return err
 }
 
-// judgeGrant compares where a grant began with what the witness knew before the call.
+// judgeGrant compares where a grant began with the witness's record before the call.
 func (g *Guarded) judgeGrant(got granted, want Pair, known bool) error {
 	if known && got.from.Less(want) {
 		return g.isBehind(fmt.Errorf("%w: %s was at token %d, mark %d, and was at token %d, mark %d before",

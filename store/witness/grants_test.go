@@ -210,7 +210,7 @@ func TestWhatIsRecorded(t *testing.T) {
 	})
 }
 
-// A grant is judged by itself, and by what was known before the call.
+// A grant is judged by itself, and by the pair known before the call.
 func TestJudgesGrants(t *testing.T) {
 	for _, v := range []struct {
 		lo, hi int64
@@ -306,7 +306,7 @@ func TestNoCallWithoutARow(t *testing.T) {
 	}
 }
 
-// Leases of workers are grants as all others: recorded before they are used, with what their
+// Leases of workers are grants as all others: recorded before they are used, with the definition that their
 // line is made anew from.
 func TestLeasesAreGrants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -378,7 +378,7 @@ func TestLeasesAreGrants(t *testing.T) {
 	})
 }
 
-// The witness takes a hand-back only where it is later than what it knows.
+// The witness takes a hand-back only where it is later than its own record.
 func TestKnowsWhatWasHandedBack(t *testing.T) {
 	c := newScene(t)
 	c.know(func(b *record) { b.Lines = map[string]Pair{"tag/a": {1, 50}, "tag/b": {3, 50}} })

@@ -325,8 +325,8 @@ func (g *Guarded) latchLocked(l latch, e event, cause error) latch {
 	return l
 }
 
-// tell tells Options.Changed of a status that differs in state or cause, in who is missing
-// or in what an operator may do.
+// tell tells Options.Changed of a status that differs in state or cause, in the missing nodes,
+// or in the operator's command.
 func (g *Guarded) tell() {
 	st := g.Status()
 	g.mu.Lock()

@@ -15,7 +15,7 @@ import (
 )
 
 // Whoever presides asks once all who live had the time to meet the store, takes over from one
-// that presides no more, tells who is missing, and that it lives while it waits.
+// that presides no more, names the missing nodes, and that it lives while it waits.
 func TestPresides(t *testing.T) {
 	wait := 5 * time.Second
 	for name, v := range map[string]struct {
@@ -98,8 +98,8 @@ func TestPresides(t *testing.T) {
 
 var missingB = Node{Row: rowOf(2, "B"), Name: "b", Address: "at-b", State: "missing", Grants: 9}
 
-// A decision raises the lines, counts the joins, is recorded with what it rests on, leaves
-// nothing of what was said, and ends the fence.
+// A decision raises the lines, counts the joins, is recorded with its evidence, leaves
+// no statement behind, and ends the fence.
 func TestDecides(t *testing.T) {
 	said := func() *account {
 		return &account{
@@ -189,8 +189,8 @@ func TestDecides(t *testing.T) {
 	}
 }
 
-// A node that takes a decision joins again with what the store has now. It waits for those who
-// were heard with it alone, if it was in contact since; and amends what was assumed of it, if
+// A node that takes a decision joins again with the store's present lines. It waits for those that
+// were heard with it alone, if it was in contact since; and amends the assumption about it, if
 // it was not heard.
 func TestTakesADecision(t *testing.T) {
 	for name, v := range map[string]struct {
@@ -273,7 +273,7 @@ func TestNewDecisions(t *testing.T) {
 	}
 }
 
-// A fence that vanished without a decision is raised again, by its finder with what it found;
+// A fence that vanished without a decision is raised again, by its finder with its finding;
 // a decision explains nothing of another store than its own.
 func TestAfterAFence(t *testing.T) {
 	for name, v := range map[string]struct {

@@ -107,7 +107,7 @@ type lines struct {
 
 func newLines() lines { return lines{map[string]Pair{}, map[string]def{}} }
 
-// defsFor returns what the lines are made anew from, for somebody who knows some of that: also
+// defsFor returns the definitions of lines, for a reader with some of them: also
 // which of these have the defaults now.
 func (l lines) defsFor(known record) map[string]def {
 	defs := maps.Clone(l.defs)
@@ -152,7 +152,7 @@ func (l lines) add(pairs map[string]Pair, defs map[string]def) {
 // tagPage is how many tags are read at a time.
 const tagPage = 5000
 
-// eachLine calls line for each line of a store, and define for what it is made anew from, a
+// eachLine calls line for each line of a store, and define for its definition, a
 // page at a time: there may be a million.
 func eachLine(ctx context.Context, s driver.Store, line func(name string, p Pair), define func(name string, d def)) error {
 	for after := ""; ; {
@@ -198,7 +198,7 @@ func readLines(ctx context.Context, s driver.Store) (lines, error) {
 	return all, err
 }
 
-// A comparison is what a store's lines tell somebody who knows some of them.
+// A comparison is a store's lines against a record of some of them.
 type comparison struct {
 	news  lines // what is higher than was known, or defined otherwise
 	count int   // of the lines that were known
@@ -208,7 +208,7 @@ type comparison struct {
 	want, have Pair
 }
 
-// compareLines compares the lines of a store with what a witness knows of them.
+// compareLines compares the lines of a store with a witness's record of them.
 func compareLines(ctx context.Context, s driver.Store, known record) (comparison, error) {
 	c := comparison{news: newLines()}
 	err := eachLine(ctx, s, func(name string, p Pair) {

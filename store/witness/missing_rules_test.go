@@ -66,7 +66,7 @@ func TestWhoIsMissing(t *testing.T) {
 	}
 }
 
-// An account is the sum of what all say, and of what operators and the store do.
+// An account is the sum of all statements, and of the acts of operators and the store.
 func TestAccountIsTheSum(t *testing.T) {
 	a, b := rowOf(1, "A"), rowOf(5, "B")
 	h := inquiry{

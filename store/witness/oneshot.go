@@ -81,7 +81,7 @@ func unfenced[T any](ctx context.Context, o *oneShot, change func(driver.Store) 
 	return change(o.store)
 }
 
-// tell has the nodes that live survey the store, and speak for what the command was
+// tell has the living nodes survey the store, and speak for the numbers that the command was
 // granted: one more has joined, and has left. Commands that are at it together share the
 // row. A command that finds the counter raised meanwhile has what it wants, since that was after its
 // grant too.
@@ -113,7 +113,7 @@ func (o *oneShot) tell(ctx context.Context) error {
 	return nil
 }
 
-// runCommands stands in the rows of commands for what is random in others'.
+// runCommands stands in the rows of commands for the random part of others'.
 const runCommands = "commands"
 
 // isAnyAlive reports whether there is a process that can survey the store. Without one

@@ -61,7 +61,7 @@ type Options struct {
 	// for commands; others that live go on once this process has ended.
 	Hold bool
 
-	// Changed, if set, is called when the state, or who is missing, has changed,
+	// Changed, if set, is called when the state, or the set of missing nodes, has changed,
 	// with no lock held.
 	Changed func(Status)
 
@@ -345,5 +345,5 @@ func (h *handle) close() error {
 
 func errClosed() error { return fmt.Errorf("%w: the store", hapax.ErrClosed) }
 
-// unavailable is the rule of what is not the store's word.
+// unavailable is the rule for errors that are not the store's word.
 func unavailable(err error) error { return hapax.StoreError(err) }

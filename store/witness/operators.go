@@ -81,7 +81,7 @@ func (d *decision) floor() (most int64) {
 	return most
 }
 
-// inTime returns an error if the fence was ended by what another operator had said about
+// inTime returns an error if the fence was ended by another operator's statement about
 // the same node, with a lower floor, before this was read.
 func inTime(ctx context.Context, s store, fence string, st Statement, a *Adoption) error {
 	d, _, err := readDecision(ctx, s)

@@ -98,7 +98,7 @@ func (g *Guarded) noteBeat(p pulse, c driver.Contact) {
 	}
 }
 
-// look sees to what is due besides the beats of a process that serves, on their handle, in
+// look does the work due besides the beats of a serving process, on their handle, in
 // the rest of the interval that began with the beat. A survey takes longer.
 func (g *Guarded) look(began, interval time.Duration) error {
 	g.mu.Lock()
@@ -212,7 +212,7 @@ func tellChange(ctx context.Context, rows driver.Rows) error {
 // News is what rows tell that this process has not surveyed.
 type news struct {
 	due    bool     // there is any
-	silent []string // who has not advanced for as long as a living node may take
+	silent []string // nodes that have not advanced for as long as a living one may take
 }
 
 // noteRows notes what the rows of all say, as they were read since some time. Several read

@@ -167,7 +167,7 @@ func TestLeavingIsSurveyed(t *testing.T) {
 	}
 }
 
-// A process of an older version has the lowest row: it reads, and says nothing of what it
+// A process of an older version has the lowest row: it reads, and tells no other which rows it
 // marks, so that it is not the reader.
 func TestOlderVersionHasTheLowestRow(t *testing.T) {
 	world(t, func(t *testing.T, f *fleet) {
@@ -183,7 +183,7 @@ func TestOlderVersionHasTheLowestRow(t *testing.T) {
 }
 
 // The reader can beat and cannot read: it keeps its office, and the others find out later
-// who has crashed.
+// that has crashed.
 func TestReaderCannotRead(t *testing.T) {
 	world(t, func(t *testing.T, f *fleet) {
 		all := f.trio(nil)

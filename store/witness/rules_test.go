@@ -107,7 +107,7 @@ func TestCopyInPlaceOfTheOriginal(t *testing.T) {
 	})
 }
 
-// A witness that was restored from a backup does not speak for what others have seen its
+// A witness that was restored from a backup does not speak for the work that others have seen its
 // node do since.
 func TestOlderWitness(t *testing.T) {
 	world(t, func(t *testing.T, f *fleet) {
@@ -343,7 +343,7 @@ func TestLeavesDuringASurvey(t *testing.T) {
 			t.Fatal("a has made no survey")
 		}
 		c.start()
-		f.misses("b") // that it has left was read by nobody, with what it was granted
+		f.misses("b") // that it has left was read by nobody, with its grants
 		b.start()
 		for _, m := range []*machine{a, b, c} {
 			m.within(30 * time.Second)
@@ -369,7 +369,7 @@ func lostWork(f *fleet) (a, c *machine) {
 }
 
 // The healer gives everybody who lives the time to meet the store, before it believes
-// that it knows who can know.
+// that it knows of possible witnesses.
 func TestHealerWaits(t *testing.T) {
 	world(t, func(t *testing.T, f *fleet) {
 		a, c := lostWork(f)
@@ -409,7 +409,7 @@ func finderMustSpeak(t *testing.T, restarted bool) {
 }
 
 // A node that has not found the loss marks another silent, in the store as it is after
-// that. Neither the mark nor the word of who made it settles what the other was granted.
+// that. Neither the mark nor its maker's word settles what the other was granted.
 func TestMarkedSilentAfterTheLoss(t *testing.T) {
 	world(t, func(t *testing.T, f *fleet) {
 		a, b, c := f.start("a"), f.start("b"), f.start("c")
@@ -563,8 +563,8 @@ func TestSyncsWithGrants(t *testing.T) {
 	})
 }
 
-// A store is put back after all disks were lost: nobody who can know is left, and the
-// first node names those whom nobody heard. One that finds somebody who serves, or has used
+// A store is put back after all disks were lost: no possible witness is left, and the
+// first node names those that nobody heard. One that finds a serving node, or has used
 // the store before, does not.
 func TestNamesWhomNobodyHeard(t *testing.T) {
 	world(t, func(t *testing.T, f *fleet) {

@@ -90,7 +90,7 @@ type Status struct {
 	Disk    error      // why the witness cannot be written; nil: it can
 	Trouble bool       // while joining: an error keeps it from it, or it takes longer than it should
 	Waits   bool       // while joining: the store answers, and the others are waited for
-	Slow    string     // what a heartbeat takes of what it may, where that is more than a third of what is set; empty: less
+	Slow    string     // how long a heartbeat takes and may take, where that is more than a third of its time; empty: less
 }
 
 // Ready reports whether the node is granted numbers.
@@ -118,7 +118,7 @@ func (n Node) Short() string {
 	return strings.TrimSuffix(number+"-"+run[:min(len(run), 3)], "-")
 }
 
-// word returns by what a command names the process: its name or its row, unless a shell
+// word returns the process's name in commands: its name or its row, unless a shell
 // would read that as more than a word, since the writer of the row chooses both.
 func (n Node) word() string {
 	plain := func(r rune) bool {

@@ -22,7 +22,7 @@ const (
 )
 
 // DefaultAhead is how far past now the timelines of worker IDs are raised for somebody
-// who was spoken for with a floor: as far as a grant reaches.
+// that was spoken for with a floor: as far as a grant reaches.
 const DefaultAhead = hapax.DefaultMaxGrant
 
 // A Statement is what an operator says about a process that can know what was granted,
@@ -276,7 +276,7 @@ func (g *Guarded) speakFor(ctx context.Context, s store, f *Fence, st Statement,
 	return g.write(ctx, s, f, st, stated, h.stated)
 }
 
-// judgeStatement judges a statement by what was said before it, and returns all that
+// judgeStatement judges a statement by those before it, and returns all that
 // is stated with it.
 func (g *Guarded) judgeStatement(ctx context.Context, s store, st Statement, h *inquiry, a *Adoption) (map[string]statement, error) {
 	have, err := readLines(ctx, s)

@@ -166,8 +166,8 @@ func TestWhatIsLatched(t *testing.T) {
 	}
 }
 
-// Options.Changed is told what has changed: the state, its cause, who is missing, or what an
-// operator may do; and of nothing else.
+// Options.Changed is told what has changed: the state, its cause, the missing nodes, or the
+// operator's command; and of nothing else.
 func TestToldOfChanges(t *testing.T) {
 	told := 0
 	g := newScene(t).g

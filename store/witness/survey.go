@@ -357,7 +357,7 @@ func (g *Guarded) compact(ctx context.Context, s store, beats map[string][]byte,
 	return nil
 }
 
-// removeUpTo raises the counter of what is compacted, and removes the rows up to it.
+// removeUpTo raises the counter of compacted rows, and removes the rows up to it.
 func (g *Guarded) removeUpTo(ctx context.Context, rows driver.Rows, upTo int64) error {
 	n, raw, err := readCounter(ctx, rows, rowCompacted)
 	if err != nil {

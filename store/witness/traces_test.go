@@ -13,7 +13,7 @@ import (
 // More worlds in which one rule makes the difference, most of them shortest traces of the
 // model.
 
-// Two grants are answered the other way round: the first one's pair is lower than what is
+// Two grants are answered the other way round: the first one's pair is lower than the one that is
 // known by then, and no loss.
 func TestAnswersTheOtherWayRound(t *testing.T) {
 	world(t, func(t *testing.T, f *fleet) {

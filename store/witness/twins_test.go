@@ -10,7 +10,7 @@ import (
 	"github.com/hapax-id/hapax/store/driver"
 )
 
-// Broken variants of what the guard relies on, each of which the simulated worlds catch:
+// Broken variants of the guard's foundations, each of which the simulated worlds catch:
 // a fleet stands still. What has numbers granted twice broken_test.go and the root's
 // simulation have them catch.
 func TestWorldsCatchBrokenGuards(t *testing.T) {

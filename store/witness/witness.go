@@ -345,7 +345,7 @@ func (w *Witness) snapshot() record {
 	return w.state.clone()
 }
 
-// rows returns a copy of what the witness knows, without the lines: there may be a million.
+// rows returns a copy of the witness's record, without the lines: there may be a million.
 func (w *Witness) rows() record {
 	w.mu.Lock()
 	defer w.mu.Unlock()

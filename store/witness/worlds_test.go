@@ -23,7 +23,7 @@ import (
 // numbers and worker IDs and hand them back, and a fate that crashes, stops, copies and
 // replaces nodes, cuts and hangs their links, loses answers, changes the primary with
 // and without a loss, and puts copies of the store back, at any moment. All of it
-// follows from a seed. Nothing may be granted twice; and once all who can know are up
+// follows from a seed. Nothing may be granted twice; and once all possible witnesses are up
 // again, with no operator, every node must be granted something again.
 //
 // Ten thousand of them take about an hour on two cores:
@@ -376,7 +376,7 @@ func (w *simulated) restore() {
 	}
 }
 
-// harmless is an event after which those who can know are still there.
+// harmless is an event after which all possible witnesses are still there.
 func (w *simulated) harmless() {
 	m := w.nodes[w.rng.IntN(len(w.nodes))]
 	switch w.rng.IntN(3) {

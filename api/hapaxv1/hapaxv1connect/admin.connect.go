@@ -102,7 +102,7 @@ type AdminServiceClient interface {
 	ListWorkers(context.Context, *hapaxv1.ListWorkersRequest) (*hapaxv1.ListWorkersResponse, error)
 	// Lists the worker pools that are configured or were ever used.
 	ListPoolStatuses(context.Context, *hapaxv1.ListPoolStatusesRequest) (*hapaxv1.ListPoolStatusesResponse, error)
-	// Lists the worker IDs of a pool that were ever used, with who may have them.
+	// Lists the worker IDs of a pool that were ever used, with their holders.
 	ListWorkerStatuses(context.Context, *hapaxv1.ListWorkerStatusesRequest) (*hapaxv1.ListWorkerStatusesResponse, error)
 	// Returns one worker ID of a pool, which need not have been used.
 	GetWorkerStatus(context.Context, *hapaxv1.GetWorkerStatusRequest) (*hapaxv1.GetWorkerStatusResponse, error)
@@ -112,7 +112,7 @@ type AdminServiceClient interface {
 	CreatePool(context.Context, *hapaxv1.CreatePoolRequest) (*hapaxv1.CreatePoolResponse, error)
 	// Removes a pool that was never used, and leaves a tombstone of any other.
 	DeletePool(context.Context, *hapaxv1.DeletePoolRequest) (*hapaxv1.DeletePoolResponse, error)
-	// Tells what this node knows of a number: who was granted it, and who got it.
+	// Tells what this node knows of a number: the node that was granted it, and the caller that got it.
 	Trace(context.Context, *hapaxv1.TraceRequest) (*hapaxv1.TraceResponse, error)
 	// Tells whether this node is granted anything, and which nodes there are.
 	GetStatus(context.Context, *hapaxv1.GetStatusRequest) (*hapaxv1.GetStatusResponse, error)
@@ -503,7 +503,7 @@ type AdminServiceHandler interface {
 	ListWorkers(context.Context, *hapaxv1.ListWorkersRequest) (*hapaxv1.ListWorkersResponse, error)
 	// Lists the worker pools that are configured or were ever used.
 	ListPoolStatuses(context.Context, *hapaxv1.ListPoolStatusesRequest) (*hapaxv1.ListPoolStatusesResponse, error)
-	// Lists the worker IDs of a pool that were ever used, with who may have them.
+	// Lists the worker IDs of a pool that were ever used, with their holders.
 	ListWorkerStatuses(context.Context, *hapaxv1.ListWorkerStatusesRequest) (*hapaxv1.ListWorkerStatusesResponse, error)
 	// Returns one worker ID of a pool, which need not have been used.
 	GetWorkerStatus(context.Context, *hapaxv1.GetWorkerStatusRequest) (*hapaxv1.GetWorkerStatusResponse, error)
@@ -513,7 +513,7 @@ type AdminServiceHandler interface {
 	CreatePool(context.Context, *hapaxv1.CreatePoolRequest) (*hapaxv1.CreatePoolResponse, error)
 	// Removes a pool that was never used, and leaves a tombstone of any other.
 	DeletePool(context.Context, *hapaxv1.DeletePoolRequest) (*hapaxv1.DeletePoolResponse, error)
-	// Tells what this node knows of a number: who was granted it, and who got it.
+	// Tells what this node knows of a number: the node that was granted it, and the caller that got it.
 	Trace(context.Context, *hapaxv1.TraceRequest) (*hapaxv1.TraceResponse, error)
 	// Tells whether this node is granted anything, and which nodes there are.
 	GetStatus(context.Context, *hapaxv1.GetStatusRequest) (*hapaxv1.GetStatusResponse, error)

@@ -1,4 +1,4 @@
-// Package host tells on what machine a benchmark runs, as Linux knows it.
+// Package host describes the machine of a benchmark, as Linux knows it.
 package host
 
 import (

@@ -109,7 +109,7 @@ func movingTinyID(t *testing.T, j job) moving {
 	}
 }
 
-// native makes a native store, and returns it with what processes over it do.
+// native makes a native store, and returns it with its processes' work.
 func native(t *testing.T, j job) (*sqlstore.Store, job) {
 	db := testdb.New(t, testservers.SharedMariaDB(t))
 	store, err := mysqlstore.Open(t.Context(), db.URL, sqlstore.Options{})

@@ -1,4 +1,4 @@
-// Package keeper is a small client of ZooKeeper for what foreign systems keep there: a
+// Package keeper is a small client of ZooKeeper for the nodes that foreign systems keep there: a
 // session that renews itself, and calls that end with their context.
 package keeper
 

@@ -50,7 +50,7 @@ func (h *handler) decode(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// page answers with what a monitor tells.
+// page answers with a monitor's rows.
 func (h *handler) page(w http.ResponseWriter, r *http.Request, body func(context.Context) (string, error)) {
 	if h.Monitor == nil {
 		h.fail(w, r, http.StatusInternalServerError, illegalArgument, segmentOff)

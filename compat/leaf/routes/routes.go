@@ -59,7 +59,7 @@ type DatabaseRow struct {
 	Updated string // the time, as Leaf's driver writes it; empty if it is not known
 }
 
-// Options choose what is answered, and to whom.
+// Options choose the routes, and the callers that they answer.
 type Options struct {
 	// Segment and Snowflake issue; one that is nil is a mode that is switched off.
 	Segment, Snowflake Issuer
@@ -228,7 +228,7 @@ func (h *handler) get(w http.ResponseWriter, r *http.Request, issuer Issuer, try
 	spring.Text(w, r, strconv.FormatInt(int64(id), 10))
 }
 
-// next issues a number of a key, or where there is no such key, of what stands before its
+// next issues a number of a key, or where there is no such key, of the part before its
 // last dot.
 func (h *handler) next(ctx context.Context, issuer Issuer, key string) (hapax.ID, error) {
 	dot := strings.LastIndexByte(key, '.')

@@ -259,7 +259,7 @@ func (inHand) Database(context.Context) ([]DatabaseRow, error) {
 	return []DatabaseRow{{Tag: "a", MaxID: 10301, Step: 100, Updated: "2019-09-06 09:35:00.0"}}, nil
 }
 
-// TestPages holds the pages to what Leaf's templates make of the same rows.
+// TestPages holds the pages to those of Leaf's templates for the same rows.
 func TestPages(t *testing.T) {
 	h := newHandler(t, Options{Monitor: inHand{}})
 	for _, path := range []string{"/cache", "/cache/", "/cache.x"} {

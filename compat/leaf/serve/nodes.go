@@ -65,7 +65,7 @@ func newNodeJSON(n leaf.Node, action string) nodeJSON {
 	return nodeJSON{n.Name, n.Address, n.Worker, n.Reported.UTC(), action}
 }
 
-// silentFor returns how long ago a node reported. One of hapax has the end of what it was
+// silentFor returns how long ago a node reported. One of hapax has the end of the time that it was
 // granted, which is ahead of the clock.
 func silentFor(n leaf.Node) time.Duration { return max(0, time.Since(n.Reported).Round(time.Second)) }
 

@@ -16,7 +16,7 @@ import (
 // doorTries bounds how often a hash that others write is tried again.
 const doorTries = 100
 
-// closes tells by what the sources of a tag are closed for the old service.
+// closes tells how the sources of a tag are closed for the old service.
 func (m imported) closes() string {
 	if m.keep {
 		return "cur and max of its hash are the largest number"
@@ -41,7 +41,7 @@ func (m imported) shut(ctx context.Context, s sources, name string) error {
 	return err
 }
 
-// unauthorized is MongoDB's code for what an account may not do.
+// unauthorized is MongoDB's code where the account lacks a right.
 const unauthorized = 13
 
 // reopen gives the sources of a tag back to the old service, which goes on above top.

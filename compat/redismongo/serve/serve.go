@@ -82,7 +82,7 @@ func (n noting) Allocate(ctx context.Context, tag string, count int64, last hapa
 	return a, err
 }
 
-// closeWithin bounds how long a stop waits for what is not noted yet.
+// closeWithin bounds how long a stop waits for notes that are not written yet.
 const closeWithin = 2 * time.Second
 
 // note has the segments of a store noted where the settings say so.

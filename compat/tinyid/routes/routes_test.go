@@ -143,7 +143,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// A number that is in hand is the answer to who may have it and asks for one; several come
+// A number in hand is the answer to a caller that may have it and asks for one; several come
 // from the issuer.
 func TestOneInHand(t *testing.T) {
 	s, tries := &source{}, 0

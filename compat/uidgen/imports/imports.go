@@ -291,7 +291,7 @@ func reenters(l hapax.Layout) error {
 		hapax.ErrInvalidArgument, l.Epoch().Format(time.DateOnly), first.Format(time.RFC3339), until.Format(time.RFC3339))
 }
 
-// AppendYAML appends the configuration's block, with what is to know about it in comments.
+// AppendYAML appends the configuration's block, with notes on it in comments.
 func (p Plan) AppendYAML(dst []byte, c Config) []byte {
 	comment := func(format string, args ...any) { dst = fmt.Appendf(dst, "# "+format+"\n", args...) }
 	if c.account != nil {

@@ -90,7 +90,7 @@ func (p part) Open(ctx context.Context, h *mount.Host) error {
 		id, err := uidgen.Table{DB: db, Witness: filepath.Join(h.Data, witnessFile)}.Worker(ctx, p.layout)
 		pool := h.Use[uidgen.DefaultPool]
 		pool.Workers = strconv.FormatInt(id, 10)
-		pool.Grant, pool.MaxGrant = hapax.DefaultGrant, hapax.DefaultMaxGrant // no other start waits for what a crash leaves
+		pool.Grant, pool.MaxGrant = hapax.DefaultGrant, hapax.DefaultMaxGrant // no other start waits for the rest of a crashed one's time
 		h.Use[uidgen.DefaultPool] = pool
 		return err
 	})

@@ -7,7 +7,7 @@ import (
 	"math"
 )
 
-// Bounds of what is read. A request is a few hundred bytes in practice.
+// Bounds on requests. One is a few hundred bytes in practice.
 const (
 	maxDepth   = 32  // how deep values may be nested
 	maxClasses = 64  // class definitions in one body
@@ -37,7 +37,7 @@ var (
 	errTooDeep   = fmt.Errorf("values are nested more than %d deep", maxDepth)
 )
 
-// A decoder reads the values of one body. It allocates nothing for what it reads
+// A decoder reads the values of one body. It allocates nothing for values that it reads
 // but the strings that are asked for: values it has no use for are passed over.
 type decoder struct {
 	data    []byte

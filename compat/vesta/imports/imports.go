@@ -328,7 +328,7 @@ func (r *reader) layout(typ int) (hapax.Layout, error) {
 	return l, err
 }
 
-// AppendYAML appends the configuration's block, with what is to know about it in comments.
+// AppendYAML appends the configuration's block, with notes on it in comments.
 func (c Config) AppendYAML(dst []byte) []byte {
 	dst = append(dst, c.account.Comments()...)
 	dst = append(dst, `# While Vesta runs as well, give hapax machine IDs that no Vesta has; take one over a minute

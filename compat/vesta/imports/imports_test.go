@@ -86,7 +86,7 @@ func TestCentralServer(t *testing.T) {
 	}
 }
 
-// service is an IdServiceImpl with what is between its tags, and other beans.
+// service is an IdServiceImpl with its children, and other beans.
 func service(inside, others string) accounting.Case {
 	return accounting.Case{"v.xml": `<beans xmlns:p="http://p" xmlns:c="http://c"><bean id="idService" class="com.robert.vesta.service.impl.IdServiceImpl" init-method="init">` + inside + `</bean>` + others + `</beans>`}
 }

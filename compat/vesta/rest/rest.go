@@ -23,7 +23,7 @@ import (
 type Shape string
 
 // The shapes. They differ in the order of the keys that /expid returns, in content types,
-// and in what is answered to requests that are not as they should be.
+// and in the answers to malformed requests.
 const (
 	// Netty, the default, answers 200 to nearly everything, all of it plain text, with
 	// keys in alphabetical order. Other paths get a help text. The last of repeated

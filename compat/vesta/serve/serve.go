@@ -142,7 +142,7 @@ func (p *part) serve(l net.Listener) error {
 	case err := <-registered:
 		if err != nil && p.life.Err() == nil {
 			wrong = fmt.Errorf("compat.vesta.registry: %w", err)
-			_ = p.rpc.Close(p.life) // it is told by what is wrong
+			_ = p.rpc.Close(p.life) // the first error says what is wrong
 		}
 		if err := <-served; wrong == nil && !errors.Is(err, dubbo.ErrServerClosed) {
 			wrong = fmt.Errorf("the central server of Vesta: %w", err)

@@ -33,7 +33,7 @@ func main() {
 	})
 }
 
-// few refuses who asks for many.
+// few refuses a request for many.
 var few = strategy.Plugin{
 	Name:       "few",
 	Strategies: []string{"invitations"},

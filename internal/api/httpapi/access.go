@@ -61,7 +61,7 @@ func (a *restAPI) guarded(pattern string, h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// from returns the request with who makes it, and from where.
+// from returns the request with its caller's name and address.
 func from(r *http.Request, caller *auth.Caller) *http.Request {
 	return r.WithContext(auth.NewContext(r.Context(), caller, r.RemoteAddr))
 }

@@ -120,7 +120,7 @@ func (w *bodyWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 type measuredBody struct {
 	io.ReadCloser
 	rest *bodyWriter
-	left int64 // of what it counts for
+	left int64 // of its share
 }
 
 // Read implements io.Reader.

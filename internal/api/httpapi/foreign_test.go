@@ -164,7 +164,7 @@ func TestStrangersBodiesAreNotAwaited(t *testing.T) {
 	}
 }
 
-// A front gives up what a client asked for who has left.
+// A front gives up the request of a client that has left.
 func TestFrontGivesUpGoneClients(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux tells")

@@ -316,7 +316,7 @@ func TestNoFront(t *testing.T) {
 	}
 }
 
-// The front takes the tokens that the route takes, for what the route does, and leaves
+// The front takes the tokens that the route takes, for the route's own calls, and leaves
 // all others to it: on one connection, tokens change with each request.
 func TestFrontAsksForTokens(t *testing.T) {
 	for name, secure := range transports(t) {

@@ -181,7 +181,7 @@ var (
 	jsonHead = goodHead + typeJSON[0] + "\r\n"
 )
 
-// issue answers with what a request asks for, or with why that cannot be had.
+// issue answers with the numbers of a request, or with why they cannot be had.
 func (c *frontConn) issue(r frontRequest) {
 	switch {
 	case r.code:

@@ -18,7 +18,7 @@ import (
 	"github.com/hapax-id/hapax/store/memstore"
 )
 
-// FuzzFront holds what the front understands to what net/http understands: every
+// FuzzFront holds the front's understanding to that of net/http: every
 // request that it takes is that one, up to the same byte, and is answered as the routes
 // answer it, with tokens on. The front and the routes have a service each, and both have
 // issued the same numbers before every input.
@@ -103,7 +103,7 @@ func FuzzFront(f *testing.F) {
 
 // What common clients send by themselves keeps them in the front: these are the headers
 // of curl, Python's requests and http.client, fetch and http in Node.js, axios, HttpClient
-// and HttpURLConnection in Java, okhttp and Go, and of what stands before a server.
+// and HttpURLConnection in Java, okhttp and Go, and of proxies before a server.
 func TestFrontServesClients(t *testing.T) {
 	a := &restAPI{hosts: isLoopbackHost, svc: newService(t)}
 	for name, headers := range map[string]string{

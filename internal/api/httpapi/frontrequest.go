@@ -97,7 +97,7 @@ func (r *frontRequest) matchQuery(in []byte, most int) (rest []byte, ok bool) {
 
 // matchHeaders reads headers, whose end must be there, and returns their length. A
 // request with a body is none for the front, because no header of a body is harmless but
-// that which says that there is none.
+// the one that says that there is none.
 func (c *frontConn) matchHeaders(r *frontRequest, in []byte) (size int, ok bool) {
 	var accept []byte
 	for at, hosts, lengths := 0, 0, 0; ; {

@@ -72,8 +72,8 @@ func (f *foreignFront) dial(t *testing.T) (net.Conn, *bufio.Reader) {
 	return fronted{addr: f.addr}.dial(t)
 }
 
-// A request for a path is nobody's: who has shown a token with the request before on its
-// connection is not taken for who makes this one.
+// A request for a path is nobody's: the holder of a token shown with the request before on its
+// connection is not taken for the caller of this one.
 func TestForeignFrontForgetsTheCaller(t *testing.T) {
 	nc, _ := net.Pipe()
 	c := newFrontConn(t.Context(), nil, nc, &auth.Conn{})
@@ -88,8 +88,8 @@ func TestForeignFrontForgetsTheCaller(t *testing.T) {
 	}
 }
 
-// FuzzFrontRoutes holds what the front understands of a request for a path to what
-// net/http understands, up to the same byte, whatever was asked for before.
+// FuzzFrontRoutes holds the front's understanding of a request for a path to that of
+// net/http, up to the same byte, whatever was asked for before.
 func FuzzFrontRoutes(f *testing.F) {
 	for _, seed := range []string{
 		foreign, foreign + foreign, strings.Replace(foreign, "orders", "a%2Fb;x=1.json?a=b&c", 1), strings.Replace(foreign, "orders", "a b", 1), strings.Replace(foreign, "orders", "a\nb", 1),
@@ -216,7 +216,7 @@ func TestForeignFrontPanics(t *testing.T) {
 }
 
 // An answer that was waited for longer than a client may take for one still reaches it:
-// what it may take is counted from when it is there, and not cut by what came before it.
+// what it may take is counted from when it is there, and not cut by the wait before it.
 func TestForeignFrontWaits(t *testing.T) {
 	const write = 50 * time.Millisecond
 	f := newForeignFront(t, FrontOptions{Write: write}, func(w http.ResponseWriter, r *http.Request) {

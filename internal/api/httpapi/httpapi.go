@@ -20,7 +20,7 @@
 //	POST   /v1/pools/{pool}/workers/{worker}/retire
 //	                                     take a worker ID out of use until the clock passes its mark
 //	GET    /v1/trace/{number}?tag=T&layout=L
-//	                                     who was granted a number, and who got it; format=code for a code of the tag
+//	                                     the node that was granted a number, and the caller that got it; format=code for a code of the tag
 //	GET    /v1/openapi.json              this list as OpenAPI 3.1
 //	GET    /healthz, /readyz, /metrics   is it alive, can it issue, and Prometheus
 //
@@ -86,7 +86,7 @@ type Options struct {
 	// for them, too; they ask for tokens themselves.
 	Routes map[string]http.Handler
 
-	// Known reports whether a request comes from somebody who is known otherwise than
+	// Known reports whether a request's caller is known otherwise than
 	// by the policy, such as by a cookie; nil: nobody is.
 	Known func(*http.Request) bool
 

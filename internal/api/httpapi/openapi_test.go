@@ -98,7 +98,7 @@ func readDocument(t *testing.T) (doc openAPI, operations map[string]operation) {
 }
 
 // The document tells of the routes that there are, and of no other; of their
-// parameters, and of who needs no token.
+// parameters, and of those without a token.
 func TestDocumentHasTheRoutes(t *testing.T) {
 	doc, operations := readDocument(t)
 	if doc.OpenAPI != "3.1.0" {

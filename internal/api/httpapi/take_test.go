@@ -156,7 +156,7 @@ type holder struct {
 
 // hostile plays clients that take and hand back, with requests that come late, twice, in
 // another order, and with receipts that somebody made up. It returns the numbers that were
-// issued twice. A client that keeps on goes on with what it handed back.
+// issued twice. A client that keeps on goes on with numbers that it handed back.
 func hostile(t *testing.T, seed uint64, tag string, keepsOn bool) (double []int64, returned int) {
 	h := newHandler(t, memstore.New(), service.Options{Tags: map[string]service.TagConfig{
 		"odd": {Start: 5, Delta: 7, Remainder: 2},

@@ -310,7 +310,7 @@ func TestSnippets(t *testing.T) {
 	for _, tt := range []struct {
 		lang  string
 		run   func(t *testing.T, snippet string) string
-		words int // in what it prints
+		words int // in its output
 	}{
 		{"sh", func(t *testing.T, s string) string {
 			testservers.Require(t, []string{"redis-cli"})

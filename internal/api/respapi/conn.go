@@ -294,7 +294,7 @@ func (c *conn) received(n int) int {
 	return left
 }
 
-// refuse ends the connection for what it sent.
+// refuse ends the connection for its bytes.
 func (c *conn) refuse(err error) {
 	c.over = true
 	if errors.Is(err, errHTTP) || errors.Is(err, errTLS) {

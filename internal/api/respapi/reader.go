@@ -34,7 +34,7 @@ const (
 // args, and how many bytes it has: 0 if it is not all there yet. A command without
 // arguments is to be skipped. The arguments of an array are parts of buf.
 //
-// Nothing is allocated for what a frame only announces: an array's arguments are
+// Nothing is allocated for data that a frame only announces: an array's arguments are
 // appended as they come, and none of more than MaxFrame bytes is waited for.
 func parse(buf []byte, args [][]byte) ([][]byte, int, error) {
 	if len(buf) == 0 {

@@ -133,14 +133,14 @@ type Server struct {
 	now     atomic.Int64 // ticks so far, from 1; written by watch, read by connections
 	ids     atomic.Int64 // connections so far
 	refused atomic.Int64
-	warned  atomic.Bool  // that a large number went as an integer to who knows
+	warned  atomic.Bool  // that a large number went as an integer to an unknown client
 	queued  atomic.Int64 // bytes of commands between MULTI and EXEC
 	halves  atomic.Int64 // bytes of commands whose end has not come
 
 	gate *gate.Gate
 
 	incr   *service.Route
-	routes map[*command]*service.Route // of all commands; under nil, of what is none
+	routes map[*command]*service.Route // of all commands; under nil, of unknown ones
 
 	mu        sync.Mutex // guards the fields below; nothing waits under it
 	draining  bool

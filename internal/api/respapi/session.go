@@ -106,7 +106,7 @@ func (c *conn) auth(args [][]byte) {
 	}
 }
 
-// distrust makes the connection one of somebody who has shown no token.
+// distrust makes the connection one without a token.
 func (c *conn) distrust() {
 	caller, err := c.srv.opts.Policy.Caller("")
 	if secure, ok := c.net.(*tls.Conn); ok && err != nil {
@@ -120,7 +120,7 @@ func (c *conn) distrust() {
 	c.trusted, c.caller = err == nil, caller
 }
 
-// authenticate returns who has a token. It returns false, and has answered, if
+// authenticate returns the holder of a token. It returns false, and has answered, if
 // nobody has, under that name.
 func (c *conn) authenticate(user, token string) (*auth.Caller, bool) {
 	if !c.srv.opts.Policy.HasTokens() {
@@ -149,7 +149,7 @@ func (c *conn) authenticate(user, token string) (*auth.Caller, bool) {
 	return caller, true
 }
 
-// context returns what calls on the service are made with: who asks, and from
+// context returns the context of calls on the service: the caller's name, and its
 // where.
 func (c *conn) context() context.Context {
 	if c.origin == nil || auth.FromContext(c.origin) != c.caller {
@@ -201,7 +201,7 @@ func (c *conn) clientSetName(args [][]byte) {
 	c.ok()
 }
 
-// maxClientName is how many bytes of what a client calls itself are kept.
+// maxClientName is how many bytes of a client's name for itself are kept.
 const maxClientName = 256
 
 func isClientName(name []byte) bool {

@@ -154,7 +154,7 @@ func TestHalfCommandsOfAll(t *testing.T) {
 	patience.Until(t, "all is given back", func() bool { return srv.halves.Load() == maxHalvesByAll-100 })
 }
 
-// What a client asked for who has left is given up, however much it is.
+// The request of a client that has left is given up, however large it is.
 func TestGoneClientsPipeline(t *testing.T) {
 	for _, name := range []string{"commands", "transaction"} {
 		t.Run(name, func(t *testing.T) {

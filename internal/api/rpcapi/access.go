@@ -120,7 +120,7 @@ type boundary struct {
 	routes  *sync.Map // *service.Route by procedure
 }
 
-// A counter counts the errors that clients are told, and writes down who was
+// A counter counts the errors that clients are told, and writes down the clients that were
 // refused; the service is one.
 type counter interface {
 	Failed(api string, err error)

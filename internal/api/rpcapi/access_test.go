@@ -284,7 +284,7 @@ func (c *counted) Attempted(context.Context, string, error, ...any) {}
 func (c *counted) Route(string, string) *service.Route { return nil }
 
 // What a client does wrong is no error of the server's: not that it asked for the
-// health of what is not there, is gone, or gave no time.
+// health of a service that is not there, left, or gave no time.
 func TestWhatCountsAsFailed(t *testing.T) {
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()

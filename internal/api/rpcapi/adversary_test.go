@@ -45,7 +45,7 @@ type adversary struct {
 	rng        *rand.Rand
 	tokens     []string
 	names      []string         // of tags, pools and holders, and keys that it was given
-	ints       []int64          // marks, fencing tokens, and the edges of what there is
+	ints       []int64          // marks, fencing tokens, and the smallest and largest of them
 	leases     []*hapaxv1.Lease // its own, also those that are over
 	segs       []*hapaxv1.HandBackRequest
 	inputs     map[string]proto.Message
@@ -65,7 +65,7 @@ func keep[T any](rng *rand.Rand, loot []T, v T) []T {
 	return loot
 }
 
-// number returns something that is near to what matters, or far from everything.
+// number returns something that is near to one that matters, or far from all.
 func (a *adversary) number() int64 {
 	switch a.rng.IntN(4) {
 	case 0:
@@ -362,7 +362,7 @@ func lifetime(ctx context.Context, c *client.Client, l *honestLedger) error {
 	return errors.Join(segment.Close(always), flake.Close(always))
 }
 
-// TestAdversary: whatever somebody calls who has an issue and a lease token, no
+// TestAdversary: whatever is called with an issue and a lease token, no
 // number comes twice, no worker is poisoned, no line ended, and no honest caller
 // refused. HAPAX_TEST_SOAK=1 makes it a million calls.
 func TestAdversary(t *testing.T) {

@@ -172,7 +172,7 @@ func TestForgedLeases(t *testing.T) {
 	before, lines := f.workers(), f.witness.Lines()
 	right := before[0]
 	evil := f.lease("evil")
-	texts := map[int64]map[string]bool{0: {}, right.Mark: {}, math.MaxInt64: {}} // by what the lease claims to reach
+	texts := map[int64]map[string]bool{0: {}, right.Mark: {}, math.MaxInt64: {}} // by the mark that the lease claims
 	for token := int64(-1); token <= right.Token+3; token++ {
 		for _, key := range []string{"", "guess", strings.Repeat("A", 4096)} {
 			for _, hi := range []int64{0, right.Mark, math.MaxInt64} {

@@ -79,7 +79,7 @@ func TestEveryProcedureForEachCredential(t *testing.T) {
 	}
 }
 
-// isDenied reports whether a call is refused because of who makes it. Whatever else
+// isDenied reports whether a call is refused because of its caller. Whatever else
 // becomes of the made-up request does not matter.
 func isDenied(t *testing.T, client *http.Client, url string, m proto.Message) bool {
 	t.Helper()

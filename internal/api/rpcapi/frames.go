@@ -90,6 +90,6 @@ func (f *frames) follow(b []byte) string {
 	return ""
 }
 
-// An atOnce writes the one message of a reply with what ends it: connect would flush it by
+// An atOnce writes the one message of a reply with its end: connect would flush it by
 // itself.
 type atOnce struct{ http.ResponseWriter }

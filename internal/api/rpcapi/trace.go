@@ -13,7 +13,7 @@ import (
 	"github.com/hapax-id/hapax/internal/service"
 )
 
-// A tracer is a store that can tell who was granted a number.
+// A tracer is a store that can tell which node was granted a number.
 type tracer interface {
 	Trace(ctx context.Context, req service.TraceRequest) (ledger.Trace, error)
 }

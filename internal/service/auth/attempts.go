@@ -8,7 +8,7 @@ import (
 )
 
 // Limits on wrong tokens. They keep whoever guesses from wearing out the server and
-// its log; that nobody guesses right is due to what a token is.
+// its log; that nobody guesses right is due to a token's length.
 const (
 	attemptsAllowed = 100 // wrong tokens of an address in a window, without more ado
 	attemptsWindow  = time.Minute

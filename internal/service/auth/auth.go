@@ -35,7 +35,7 @@ import (
 	"github.com/hapax-id/hapax/api"
 )
 
-// Limits on what a configuration may hold.
+// Limits on a configuration.
 const (
 	maxTokens   = 10_000
 	maxPatterns = 1000

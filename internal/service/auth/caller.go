@@ -50,7 +50,7 @@ const (
 	Watch                         // to see how a node stands with its store; no name
 	Operate                       // to adopt a store, and to switch plugins; no name
 	Metrics                       // no name
-	Trace                         // to see who was granted and issued a number; no name
+	Trace                         // to see the node and the caller of a number; no name
 )
 
 // permissions tell what each one takes: any of the scopes, and the right to the
@@ -264,7 +264,7 @@ type origin struct {
 	address string
 }
 
-// Value implements context.Context. It says who asks to plugins that want to know it.
+// Value implements context.Context. It gives plugins the caller's name.
 func (o *origin) Value(key any) any {
 	switch key.(type) {
 	case callerKey:

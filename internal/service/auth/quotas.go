@@ -14,7 +14,7 @@ const DefaultNewTags = 1000
 // maxNumbers bounds a quota of numbers.
 const maxNumbers = hapax.MaxMark
 
-// quotas is how much of what cannot be had back a token is good for. They count
+// quotas is how many things that cannot be had back a token is good for. They count
 // on this server alone, from its start.
 type quotas struct {
 	mu      sync.Mutex // guards the fields below

@@ -20,7 +20,7 @@ const (
 	maxRefused = 4096
 )
 
-// The kinds of what can issue.
+// The kinds of issuers.
 const (
 	KindTag  = "tag"
 	KindPool = "pool"

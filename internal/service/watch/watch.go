@@ -43,7 +43,7 @@ var (
 )
 
 // New returns a store of which one answer may take so long. The ledger, which may be nil,
-// records each grant with what makes other numbers of a tag's.
+// records each grant with the maker of other numbers from a tag's.
 func New(store driver.Store, l *ledger.Ledger, timeout time.Duration, maker func(hapax.Tag) string) *Store {
 	h := &health{asked: map[*time.Time]struct{}{}, refused: map[Line]error{}}
 	return &Store{watched: &watched{Store: store, health: h, ledger: l, timeout: timeout, maker: maker}}
@@ -61,7 +61,7 @@ func (w *Store) Impatient() *Store {
 	return &Store{w.watched, w.told, true}
 }
 
-// known returns what is wrong with the store, for who does not wait.
+// known returns the trouble with the store, for a caller that does not wait.
 func (w *Store) known() error {
 	if !w.impatient {
 		return nil
@@ -213,12 +213,12 @@ func (w *Store) SealWorker(ctx context.Context, lease hapax.Lease, last int64) e
 
 type granteeKey struct{}
 
-// For returns a context in which grants are for who makes the call, and not for this node.
+// For returns a context in which grants are for the caller, and not for this node.
 func For(ctx context.Context, by ledger.By) context.Context {
 	return context.WithValue(ctx, granteeKey{}, by)
 }
 
-// grantee returns for whom a grant is taken.
+// grantee returns the caller for which a grant is taken.
 func grantee(ctx context.Context) ledger.By {
 	by, _ := ctx.Value(granteeKey{}).(ledger.By)
 	return by

@@ -15,7 +15,7 @@
 //     answer, until it sends a hand-back. A healing below a number that is in
 //     use is found at once, before anybody is granted it again.
 //   - No fence where nothing was lost, or where a healing explains what is missing.
-//   - Wherever everyone who can know is alive and in reach, or spoken for,
+//   - Wherever every possible witness is alive and in reach, or spoken for,
 //     everyone serves after a bounded number of fair rounds, without an operator
 //     ([Model.Judgeable], [Model.Fair]).
 //
@@ -26,7 +26,7 @@
 //     copy that was put back is granted a number, before a fence stands and
 //     while it was not out of contact for W ([Proc].Excused, set by putBack).
 //   - A process begins to serve after a loss, and nobody who knows more than the
-//     store was in reach all through its wait (excuse). Rows that it marks
+//     store was in reach throughout its wait (excuse). Rows that it marks
 //     silent then, and a store ID that it makes, hide the loss for good.
 //   - A call sent before the store was put back is carried out after it, with
 //     no fence in between ([Call].Across).

@@ -2,7 +2,7 @@ package model
 
 import "fmt"
 
-// Judgeable reports whether everyone who can know is alive and in reach, or
+// Judgeable reports whether every possible witness is alive and in reach, or
 // spoken for: whether the fleet must go on without a person.
 func (m *Model) Judgeable(s *State) bool {
 	up, id := 0, s.S.ID

@@ -5,7 +5,7 @@ type Model struct {
 	Split  bool // beat, fence check and grant are not one step
 	Lines  int  // how many lines are in use
 	AtOnce bool // who spoke for a decision serves at once
-	Resume bool // who was out of contact for W and finds its row as it left it goes on under it at once
+	Resume bool // a process that was out of contact for W and finds its row unchanged goes on under it at once
 	Return bool // ... when everyone whose row is there has met the store too, and there is one
 	off    uint64
 }
@@ -213,7 +213,7 @@ func (w *world) judge(p int) bool {
 	return true
 }
 
-// returned raises the lines of one who knows more than a healing assumed.
+// returned raises the lines of a process that knows more than a healing assumed.
 func (w *world) returned(p int) {
 	wit := &w.P[p].W
 	for l := range w.m.Lines {

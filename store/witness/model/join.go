@@ -229,7 +229,7 @@ func (w *world) ousted(p int) bool {
 	return !w.S.Rows[w.P[p].Row].alive()
 }
 
-// look is the contact of one who is not granted anything.
+// look is the contact of a process without a grant.
 func (w *world) look(p int) bool {
 	pr, s := &w.P[p], &w.S
 	w.contact(p)

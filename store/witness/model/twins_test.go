@@ -130,7 +130,7 @@ func plenty(s State) State {
 	return s
 }
 
-// TestGoingOn shows why who was out of contact for W does not go on as soon as it finds
+// TestGoingOn shows why a process that was out of contact for W does not go on as soon as it finds
 // its row as it left it, but when all who are there have met the store since.
 func TestGoingOn(t *testing.T) {
 	const lost = "copy; A cut; C start-fresh; B beat; C wait; C survey; C serve; C grant 0; put-back 0; A return; A go-on; A serve; A grant 0"
