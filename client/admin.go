@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/api/hapaxv1"
 	"github.com/hapax-id/hapax/internal/wire"
 	"github.com/hapax-id/hapax/store/driver"
@@ -226,13 +227,7 @@ func (c *Client) PoolStatuses(ctx context.Context) ([]PoolStatus, error) {
 }
 
 // A WorkerStatus is a worker ID as an operator sees it.
-type WorkerStatus struct {
-	driver.Worker
-	State string       // "free", "held", "waiting", "retired" or "poisoned"
-	Until time.Time    // the time of the mark, up to which time was granted
-	Free  time.Time    // when others may have it; zero when free
-	Parts hapax.Fields // of the worker ID, where the pool's split is configured
-}
+type WorkerStatus = api.WorkerStatus
 
 // WorkerStatuses returns the worker IDs of a pool that were ever used, by worker ID.
 // ErrPoolNotFound if the pool is not configured and was never used.
@@ -248,7 +243,7 @@ func (c *Client) WorkerStatuses(ctx context.Context, pool string) ([]WorkerStatu
 	}
 	workers := make([]WorkerStatus, len(res.GetWorkers()))
 	for i, w := range res.GetWorkers() {
-		workers[i] = workerStatus(w)
+		workers[i] = wire.WorkerStatus(w)
 	}
 	return workers, nil
 }
@@ -266,13 +261,5 @@ func (c *Client) WorkerStatus(ctx context.Context, pool string, id int64) (Worke
 	if err != nil {
 		return WorkerStatus{}, err
 	}
-	return workerStatus(res.GetWorker()), nil
-}
-
-func workerStatus(m *hapaxv1.WorkerStatus) WorkerStatus {
-	w := WorkerStatus{Worker: wire.Worker(m.GetWorker()), State: m.GetState(), Until: m.GetUntil().AsTime(), Parts: wire.Fields(m.GetParts())}
-	if m.GetFree() != nil {
-		w.Free = m.GetFree().AsTime()
-	}
-	return w
+	return wire.WorkerStatus(res.GetWorker()), nil
 }

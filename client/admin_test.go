@@ -33,9 +33,9 @@ func TestStatusesOfPoolsAndWorkers(t *testing.T) {
 	if err != nil || len(want) != 1 {
 		t.Fatalf("%+v, %v", want, err)
 	}
-	same := func(got client.WorkerStatus, want service.WorkerStatus) bool {
+	same := func(got, want client.WorkerStatus) bool {
 		return got.Pool == want.Pool && got.ID == want.ID && got.Mark == want.Mark && got.Token == want.Token && got.Holder == want.Holder &&
-			got.State == string(want.State) && got.Until.Equal(want.Until) && got.Free.Equal(want.Free) && slices.Equal(got.Parts, want.Parts)
+			got.State == want.State && got.Until.Equal(want.Until) && got.Free.Equal(want.Free) && slices.Equal(got.Parts, want.Parts)
 	}
 	workers, err := c.WorkerStatuses(ctx, hapax.DefaultPool)
 	if err != nil || len(workers) != 1 || !same(workers[0], want[0]) {

@@ -1109,7 +1109,9 @@ type WorkerStatus struct {
 	// When others may have it; not given: now.
 	Free *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=free,proto3" json:"free,omitempty"`
 	// The parts of the worker ID, where the pool's split is configured.
-	Parts         []*Field `protobuf:"bytes,5,rep,name=parts,proto3" json:"parts,omitempty"`
+	Parts []*Field `protobuf:"bytes,5,rep,name=parts,proto3" json:"parts,omitempty"`
+	// Taken out of use at least once, and not used since.
+	Retired       bool `protobuf:"varint,6,opt,name=retired,proto3" json:"retired,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1177,6 +1179,13 @@ func (x *WorkerStatus) GetParts() []*Field {
 		return x.Parts
 	}
 	return nil
+}
+
+func (x *WorkerStatus) GetRetired() bool {
+	if x != nil {
+		return x.Retired
+	}
+	return false
 }
 
 // Asks for a worker ID to be taken out of use.
@@ -3815,13 +3824,14 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x16\n" +
 	"\x06worker\x18\x02 \x01(\x03R\x06worker\"I\n" +
 	"\x17GetWorkerStatusResponse\x12.\n" +
-	"\x06worker\x18\x01 \x01(\v2\x16.hapax.v1.WorkerStatusR\x06worker\"\xd7\x01\n" +
+	"\x06worker\x18\x01 \x01(\v2\x16.hapax.v1.WorkerStatusR\x06worker\"\xf1\x01\n" +
 	"\fWorkerStatus\x12(\n" +
 	"\x06worker\x18\x01 \x01(\v2\x10.hapax.v1.WorkerR\x06worker\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x120\n" +
 	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12.\n" +
 	"\x04free\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x04free\x12%\n" +
-	"\x05parts\x18\x05 \x03(\v2\x0f.hapax.v1.FieldR\x05parts\"A\n" +
+	"\x05parts\x18\x05 \x03(\v2\x0f.hapax.v1.FieldR\x05parts\x12\x18\n" +
+	"\aretired\x18\x06 \x01(\bR\aretired\"A\n" +
 	"\x13RetireWorkerRequest\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x16\n" +
 	"\x06worker\x18\x02 \x01(\x03R\x06worker\"@\n" +

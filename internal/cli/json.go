@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"time"
-
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service"
 )
@@ -35,28 +33,6 @@ func newTagJSON(t hapax.Tag) tagJSON {
 	}
 	if t.Delta > 1 {
 		j.Delta, j.Rest = t.Delta, t.Remainder
-	}
-	return j
-}
-
-// workerJSON is a worker ID as --json prints it.
-type workerJSON struct {
-	Pool    string              `json:"pool,omitempty"`
-	Worker  int64               `json:"worker"`
-	State   service.WorkerState `json:"state"`
-	Mark    int64               `json:"mark"`  // in ticks
-	Until   time.Time           `json:"until"` // the time of the mark
-	Token   int64               `json:"token"`
-	Holder  string              `json:"holder,omitempty"`
-	Expires time.Time           `json:"expires,omitzero"`
-	Free    time.Time           `json:"free,omitzero"`
-	Parts   hapax.Fields        `json:"parts,omitempty"`
-}
-
-func newWorkerJSON(w service.WorkerStatus) workerJSON {
-	j := workerJSON{w.Pool, w.ID, w.State, w.Mark, w.Until, w.Token, w.Holder, w.Expires.UTC(), w.Free.UTC(), w.Parts}
-	if w.Expires.UnixMilli() <= 0 {
-		j.Expires = time.Time{}
 	}
 	return j
 }

@@ -108,25 +108,5 @@ func (t remoteTarget) PoolStatuses(ctx context.Context) ([]service.PoolStatus, e
 	return statuses, err
 }
 
-// WorkerStatuses implements target.
-func (t remoteTarget) WorkerStatuses(ctx context.Context, pool string) ([]service.WorkerStatus, error) {
-	workers, err := t.Client.WorkerStatuses(ctx, pool)
-	statuses := make([]service.WorkerStatus, len(workers))
-	for i, w := range workers {
-		statuses[i] = workerStatus(w)
-	}
-	return statuses, err
-}
-
-// WorkerStatus implements target.
-func (t remoteTarget) WorkerStatus(ctx context.Context, pool string, id int64) (service.WorkerStatus, error) {
-	w, err := t.Client.WorkerStatus(ctx, pool, id)
-	return workerStatus(w), err
-}
-
-func workerStatus(w client.WorkerStatus) service.WorkerStatus {
-	return service.WorkerStatus{Worker: w.Worker, State: service.WorkerState(w.State), Until: w.Until, Free: w.Free, Parts: w.Parts}
-}
-
 // Close implements target.
 func (t remoteTarget) Close(context.Context) error { return t.Client.Close() }

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/client"
 	"github.com/hapax-id/hapax/internal/server"
 	"github.com/hapax-id/hapax/internal/service"
@@ -58,8 +59,8 @@ type target interface {
 	CreatePool(ctx context.Context, pool, layout string) (driver.Pool, error)
 	DeletePool(ctx context.Context, pool string) (driver.Pool, error)
 	PoolStatuses(ctx context.Context) ([]service.PoolStatus, error)
-	WorkerStatuses(ctx context.Context, pool string) ([]service.WorkerStatus, error)
-	WorkerStatus(ctx context.Context, pool string, id int64) (service.WorkerStatus, error)
+	WorkerStatuses(ctx context.Context, pool string) ([]api.WorkerStatus, error)
+	WorkerStatus(ctx context.Context, pool string, id int64) (api.WorkerStatus, error)
 	RetireWorker(ctx context.Context, pool string, id int64) (driver.Worker, error)
 
 	// explain adds to an error what the user can do about it.

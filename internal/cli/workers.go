@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/store/driver"
 )
 
@@ -35,7 +35,7 @@ The states of a worker ID:
 
 var workerHeader = []string{"POOL", "WORKER", "PARTS", "STATE", "GRANTED UNTIL", "FREE", "TOKEN", "HOLDER"}
 
-func addWorker(out *output, w service.WorkerStatus) error {
+func addWorker(out *output, w api.WorkerStatus) error {
 	parts, until, free := "", "-", "-"
 	for i, p := range w.Parts {
 		if i > 0 {
@@ -49,13 +49,13 @@ func addWorker(out *output, w service.WorkerStatus) error {
 	if !w.Free.IsZero() {
 		free = w.Free.UTC().Format(time.RFC3339)
 	}
-	return out.add(newWorkerJSON(w), w.Pool, strconv.FormatInt(w.ID, 10), dash(parts), string(w.State),
+	return out.add(w, w.Pool, strconv.FormatInt(w.ID, 10), dash(parts), string(w.State),
 		until, free, strconv.FormatInt(w.Token, 10), dash(w.Holder))
 }
 
 // eachWorker calls f for the worker IDs that were ever used, of one pool or of
 // all.
-func eachWorker(ctx context.Context, t target, args []string, f func(service.WorkerStatus) error) error {
+func eachWorker(ctx context.Context, t target, args []string, f func(api.WorkerStatus) error) error {
 	if len(args) == 1 {
 		if err := wasUsed(ctx, t, args[0]); err != nil {
 			return err
@@ -98,7 +98,7 @@ and the instance that holds it or held it last.
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return where.with(cmd, func(ctx context.Context, t target) error {
 			out := newOutput(cmd, *asJSON, workerHeader...)
-			err := eachWorker(ctx, t, args, func(w service.WorkerStatus) error { return addWorker(out, w) })
+			err := eachWorker(ctx, t, args, func(w api.WorkerStatus) error { return addWorker(out, w) })
 			if err != nil {
 				return errorAfter(out, err)
 			}
@@ -224,8 +224,8 @@ this machine's clock is the one that is behind, set it, and nothing needs a fix.
 		return where.with(cmd, func(ctx context.Context, t target) error {
 			out := newOutput(cmd, *asJSON, "ACTION", "POOL", "WORKER", "HOLDER", "FREE")
 			found := 0
-			err := eachWorker(ctx, t, args, func(w service.WorkerStatus) error {
-				if w.State != service.WorkerPoisoned {
+			err := eachWorker(ctx, t, args, func(w api.WorkerStatus) error {
+				if w.State != api.WorkerPoisoned {
 					return nil
 				}
 				found++
@@ -246,7 +246,7 @@ this machine's clock is the one that is behind, set it, and nothing needs a fix.
 	return cmd
 }
 
-func fix(ctx context.Context, t target, out *output, w service.WorkerStatus, apply bool) error {
+func fix(ctx context.Context, t target, out *output, w api.WorkerStatus, apply bool) error {
 	action := "would retire"
 	if apply {
 		if _, err := t.RetireWorker(ctx, w.Pool, w.ID); err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/store/driver"
 )
@@ -62,7 +63,7 @@ type cell struct {
 }
 
 type heldRow struct {
-	service.WorkerStatus
+	api.WorkerStatus
 	Node string
 	In   time.Duration // until others may have it
 }
@@ -97,20 +98,20 @@ func (c *Console) workers(v *visit) error {
 	if b.Last+1 < b.Total {
 		b.Next = b.Last + 1
 	}
-	by := map[int64]service.WorkerStatus{}
+	by := map[int64]api.WorkerStatus{}
 	for _, w := range used {
 		by[w.ID] = w
 		b.Count[string(w.State)]++
-		if w.State != service.WorkerFree && len(b.Held) < 200 {
+		if w.State != api.WorkerFree && len(b.Held) < 200 {
 			b.Held = append(b.Held, heldRow{w, nodeWith(out.Nodes, b.Pool, w.ID, w.Holder), time.Until(w.Free)})
 		}
 	}
-	b.Count[string(service.WorkerFree)] += b.Total - int64(len(used))
+	b.Count[string(api.WorkerFree)] += b.Total - int64(len(used))
 	b.Drawn = v.URL.Query().Has("from")
-	b.Starved = b.Count[string(service.WorkerFree)] == 0
+	b.Starved = b.Count[string(api.WorkerFree)] == 0
 	for id := b.First; id <= b.Last; id++ {
 		w, ok := by[id]
-		state := string(service.WorkerFree)
+		state := string(api.WorkerFree)
 		if ok {
 			state = string(w.State)
 		}
@@ -141,7 +142,7 @@ func nodeWith(nodes []nodeView, pool string, worker int64, holder string) string
 }
 
 type workerBody struct {
-	service.WorkerStatus
+	api.WorkerStatus
 	Node    string
 	In      time.Duration
 	Command string

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/durable"
 	"github.com/hapax-id/hapax/internal/signals"
 	"github.com/hapax-id/hapax/store/witness"
@@ -338,10 +339,10 @@ func (s *Service) poolConditions() (all []Condition) {
 		for _, n := range *census {
 			size += n
 		}
-		if free := (*census)[WorkerFree]; free*10 < size {
+		if free := (*census)[api.WorkerFree]; free*10 < size {
 			all = append(all, Condition{Alarm: AlarmWorkers, About: p.name, Detail: fmt.Sprintf("%d of %d worker IDs are free", free, size)})
 		}
-		if n := (*census)[WorkerPoisoned]; n > 0 {
+		if n := (*census)[api.WorkerPoisoned]; n > 0 {
 			all = append(all, Condition{Alarm: AlarmPoisoned, About: p.name, Detail: fmt.Sprintf("%d worker IDs have time granted far ahead; see hapax workers fix", n)})
 		}
 	}

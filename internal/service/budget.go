@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/service/watch"
 )
 
@@ -313,7 +314,7 @@ type freeCount struct {
 
 // used notes how many worker IDs of the pool are in which state, as of now and of a clock
 // that only goes forward.
-func (p *pool) used(statuses []WorkerStatus, free int64, now time.Time, elapsed time.Duration) {
+func (p *pool) used(statuses []api.WorkerStatus, free int64, now time.Time, elapsed time.Duration) {
 	use := workerUse{free: free, taken: p.taken(freeCount{elapsed, free})}
 	oldest := now.Add(-time.Hour)
 	for _, st := range statuses {

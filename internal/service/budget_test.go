@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/signals"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/storetest"
@@ -204,9 +205,9 @@ func TestOutgrows(t *testing.T) {
 // Worker IDs that get fewer end, and so do those that each start uses up.
 func TestWorkersEnd(t *testing.T) {
 	p, now := &pool{}, time.Date(2026, 1, 8, 0, 0, 0, 0, time.UTC)
-	statuses := make([]WorkerStatus, 14)
+	statuses := make([]api.WorkerStatus, 14)
 	for i := range statuses {
-		statuses[i] = WorkerStatus{Worker: driver.Worker{ID: int64(i)}, Until: now.Add(-7 * 24 * time.Hour).Add(time.Duration(i+1) * 12 * time.Hour)}
+		statuses[i] = api.WorkerStatus{ID: int64(i), Until: now.Add(-7 * 24 * time.Hour).Add(time.Duration(i+1) * 12 * time.Hour)}
 	}
 	free, elapsed, started := int64(100), time.Duration(0), 0.0
 	count := func(after time.Duration, fewer int64) time.Duration {

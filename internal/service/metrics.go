@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/build"
 	"github.com/hapax-id/hapax/store/witness"
 	"github.com/hapax-id/hapax/strategy"
@@ -332,7 +333,7 @@ func (c collector) pools(ch chan<- prometheus.Metric) {
 			ch <- prometheus.MustNewConstMetric(descStarts, prometheus.GaugeValue, float64(choice.Left), p.name)
 		}
 		if census := p.census.Load(); census != nil {
-			for _, state := range WorkerStates() {
+			for _, state := range api.WorkerStates() {
 				ch <- prometheus.MustNewConstMetric(descWorkers, prometheus.GaugeValue, float64((*census)[state]), p.name, string(state))
 			}
 		}

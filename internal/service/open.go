@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/identity"
 	"github.com/hapax-id/hapax/internal/service/auth"
 	"github.com/hapax-id/hapax/internal/service/watch"
@@ -56,9 +57,9 @@ type pool struct {
 	workers  hapax.WorkerStore // where its workers come from; set while slot is held
 	issuer   atomic.Pointer[hapax.Snowflake]
 	trouble  trouble
-	choice   atomic.Pointer[identity.Choice]       // which worker IDs may be used, once it is known
-	census   atomic.Pointer[map[WorkerState]int64] // how many worker IDs are in each state; set by refresh
-	use      atomic.Pointer[workerUse]             // how these change; likewise
+	choice   atomic.Pointer[identity.Choice]           // which worker IDs may be used, once it is known
+	census   atomic.Pointer[map[api.WorkerState]int64] // how many worker IDs are in each state; set by refresh
+	use      atomic.Pointer[workerUse]                 // how these change; likewise
 
 	counts []freeCount // of the last day, the oldest first; refresh's alone
 }

@@ -8,38 +8,13 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/store/driver"
 )
 
-// A WorkerState is whether a worker ID can be had, and why not.
-type WorkerState string
-
-// The states of a worker ID.
-const (
-	WorkerFree     WorkerState = "free"     // anybody may take it
-	WorkerHeld     WorkerState = "held"     // an instance's lease on it runs
-	WorkerWaiting  WorkerState = "waiting"  // nobody holds it, and the time that was granted is not over
-	WorkerRetired  WorkerState = "retired"  // taken out of use until the clock passes its mark
-	WorkerPoisoned WorkerState = "poisoned" // its mark lies absurdly far ahead: a clock is or was wrong
-)
-
-// WorkerStates returns every state.
-func WorkerStates() []WorkerState {
-	return []WorkerState{WorkerFree, WorkerHeld, WorkerWaiting, WorkerRetired, WorkerPoisoned}
-}
-
-// A WorkerStatus is a worker ID as an operator sees it.
-type WorkerStatus struct {
-	driver.Worker
-	State WorkerState
-	Until time.Time    // the time of the mark, up to which time was granted
-	Free  time.Time    // when others may have it, unless it is extended; zero when free
-	Parts hapax.Fields // of the worker ID, where the pool's split is configured here
-}
-
 // WorkerStatuses returns the worker IDs of a pool that were ever used.
 // ErrPoolNotFound if the pool is not configured and was never used.
-func (s *Service) WorkerStatuses(ctx context.Context, pool string) ([]WorkerStatus, error) {
+func (s *Service) WorkerStatuses(ctx context.Context, pool string) ([]api.WorkerStatus, error) {
 	layout, err := s.knownPool(ctx, pool)
 	if err != nil {
 		return nil, err
@@ -48,7 +23,7 @@ func (s *Service) WorkerStatuses(ctx context.Context, pool string) ([]WorkerStat
 	if err != nil {
 		return nil, err
 	}
-	statuses := make([]WorkerStatus, len(workers))
+	statuses := make([]api.WorkerStatus, len(workers))
 	for i, w := range workers {
 		statuses[i] = s.status(layout, w)
 	}
@@ -58,17 +33,17 @@ func (s *Service) WorkerStatuses(ctx context.Context, pool string) ([]WorkerStat
 // WorkerStatus returns one worker ID of a pool, which need not have been used.
 // ErrInvalidArgument for one that the pool cannot have, ErrPoolNotFound as from
 // WorkerStatuses.
-func (s *Service) WorkerStatus(ctx context.Context, pool string, id int64) (WorkerStatus, error) {
+func (s *Service) WorkerStatus(ctx context.Context, pool string, id int64) (api.WorkerStatus, error) {
 	layout, err := s.knownPool(ctx, pool)
 	if err != nil {
-		return WorkerStatus{}, err
+		return api.WorkerStatus{}, err
 	}
 	if id < 0 || id >= layout.Workers() {
-		return WorkerStatus{}, outOfRange(hapax.FieldWorker, id, fmt.Sprintf("0 to %d", layout.Workers()-1))
+		return api.WorkerStatus{}, outOfRange(hapax.FieldWorker, id, fmt.Sprintf("0 to %d", layout.Workers()-1))
 	}
 	workers, err := s.Workers(ctx, pool)
 	if err != nil {
-		return WorkerStatus{}, err
+		return api.WorkerStatus{}, err
 	}
 	for _, w := range workers {
 		if w.ID == id {
@@ -106,28 +81,34 @@ func (s *Service) RetireWorker(ctx context.Context, pool string, id int64) (driv
 	return w, err
 }
 
-func (s *Service) status(layout hapax.Layout, w driver.Worker) WorkerStatus {
+func (s *Service) status(layout hapax.Layout, w driver.Worker) api.WorkerStatus {
 	now := s.leaseTime()
-	st := WorkerStatus{Worker: w, State: WorkerFree, Until: layout.TimeOf(w.Mark)}
+	st := api.WorkerStatus{
+		Pool: w.Pool, ID: w.ID, State: api.WorkerFree, Mark: w.Mark, Until: layout.TimeOf(w.Mark).UTC(),
+		Token: w.Token, Holder: w.Holder, Retired: w.Retired(),
+	}
+	if w.Expires.UnixMilli() > 0 { // a worker ID that was never leased has the time 0
+		st.Expires = w.Expires.UTC()
+	}
 	if split, err := s.opts.Pools[w.Pool].split(); err == nil && split != nil && fits(split, layout) == nil {
 		st.Parts = split.Parts(w.ID)
 	}
 	open, leased := st.Until.After(now), w.Expires.After(now)
 	switch {
 	case open && w.Retired():
-		st.State = WorkerRetired
+		st.State = api.WorkerRetired
 	case st.Until.After(now.Add(hapax.PoisonMargin)):
-		st.State = WorkerPoisoned
+		st.State = api.WorkerPoisoned
 	case leased:
-		st.State = WorkerHeld
+		st.State = api.WorkerHeld
 	case open:
-		st.State = WorkerWaiting
+		st.State = api.WorkerWaiting
 	}
 	if open {
 		st.Free = st.Until
 	}
 	if leased && w.Expires.After(st.Free) {
-		st.Free = w.Expires
+		st.Free = st.Expires
 	}
 	return st
 }
@@ -159,7 +140,7 @@ func (s *Service) census(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		count := map[WorkerState]int64{WorkerFree: layout.Workers() - int64(len(statuses))}
+		count := map[api.WorkerState]int64{api.WorkerFree: layout.Workers() - int64(len(statuses))}
 		for _, st := range statuses {
 			count[st.State]++
 		}
@@ -168,7 +149,7 @@ func (s *Service) census(ctx context.Context) error {
 			continue // by a clock that is behind, worker IDs that are free seem to be held
 		}
 		now, elapsed := s.clocks()
-		p.used(statuses, count[WorkerFree], now, elapsed)
+		p.used(statuses, count[api.WorkerFree], now, elapsed)
 	}
 	return nil
 }

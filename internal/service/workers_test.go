@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/store/storetest"
 )
 
 func TestWorkerStates(t *testing.T) {
 	opts := Options{looks: time.Hour, Pools: map[string]PoolConfig{"default": {Workers: "5", Split: "service:8:1,rack:2:1"}}}
 	bubble(t, opts, func(t *testing.T, s *Service, store *storetest.Faults) {
-		status := func() WorkerStatus {
+		status := func() api.WorkerStatus {
 			t.Helper()
 			st, err := s.WorkerStatus(t.Context(), "default", 5)
 			if err != nil {
@@ -28,7 +29,7 @@ func TestWorkerStates(t *testing.T) {
 			}
 			return st
 		}
-		if st := status(); st.State != WorkerFree || st.Token != 0 || !st.Free.IsZero() {
+		if st := status(); st.State != api.WorkerFree || st.Token != 0 || !st.Free.IsZero() {
 			t.Errorf("never used: %+v", st)
 		}
 		// Somebody else takes the worker and dies.
@@ -51,15 +52,15 @@ func TestWorkerStates(t *testing.T) {
 			t.Fatal(err)
 		}
 		until := leaf.TimeOf(tick + 60_000)
-		if st := status(); st.State != WorkerHeld || !st.Until.Equal(until) || !st.Free.Equal(until) || len(st.Parts) != 2 || st.Parts[0].Value != 1 || st.Parts[1].Value != 1 {
+		if st := status(); st.State != api.WorkerHeld || !st.Until.Equal(until) || !st.Free.Equal(until) || len(st.Parts) != 2 || st.Parts[0].Value != 1 || st.Parts[1].Value != 1 {
 			t.Errorf("held: %+v", st)
 		}
 		time.Sleep(11 * time.Second)
-		if st := status(); st.State != WorkerWaiting || !st.Free.Equal(until) {
+		if st := status(); st.State != api.WorkerWaiting || !st.Free.Equal(until) {
 			t.Errorf("after the lease: %+v", st)
 		}
 		time.Sleep(time.Minute)
-		if st := status(); st.State != WorkerFree || !st.Free.IsZero() {
+		if st := status(); st.State != api.WorkerFree || !st.Free.IsZero() {
 			t.Errorf("after the granted time: %+v", st)
 		}
 		// And once more, with a clock that is years ahead.
@@ -68,7 +69,7 @@ func TestWorkerStates(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if st := status(); st.State != WorkerPoisoned {
+		if st := status(); st.State != api.WorkerPoisoned {
 			t.Errorf("far ahead: %+v", st)
 		}
 		if _, err := s.Next(t.Context(), SnowflakeTag); !errors.Is(err, hapax.ErrWorkerPoisoned) {
@@ -77,7 +78,7 @@ func TestWorkerStates(t *testing.T) {
 		if _, err := s.RetireWorker(t.Context(), "default", 5); err != nil {
 			t.Fatal(err)
 		}
-		if st := status(); st.State != WorkerRetired || !st.Free.Equal(leaf.TimeOf(lease.Grant.Hi)) || st.Mark != lease.Grant.Hi {
+		if st := status(); st.State != api.WorkerRetired || !st.Free.Equal(leaf.TimeOf(lease.Grant.Hi)) || st.Mark != lease.Grant.Hi {
 			t.Errorf("retired: %+v", st)
 		}
 		time.Sleep(2 * time.Second) // a refusal answers for the store that long
@@ -86,11 +87,11 @@ func TestWorkerStates(t *testing.T) {
 			t.Errorf("with a retired worker the error is %v", err)
 		}
 		time.Sleep(48 * time.Hour)
-		if st := status(); st.State != WorkerFree {
+		if st := status(); st.State != api.WorkerFree {
 			t.Errorf("when the clock has passed the mark: %+v", st)
 		}
 		mustNext(t, s, SnowflakeTag)
-		if st := status(); st.State != WorkerHeld {
+		if st := status(); st.State != api.WorkerHeld {
 			t.Errorf("taken again: %+v", st)
 		}
 	})

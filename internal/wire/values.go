@@ -125,6 +125,23 @@ func Worker(m *hapaxv1.Worker) driver.Worker {
 	return driver.Worker{Pool: m.GetPool(), ID: m.GetId(), Mark: m.GetMark(), From: m.GetFrom(), Token: m.GetToken(), Holder: m.GetHolder(), Expires: timeOf(m.GetExpires())}
 }
 
+// NewWorkerStatus returns the message of a worker as an operator sees it.
+func NewWorkerStatus(w api.WorkerStatus) *hapaxv1.WorkerStatus {
+	return &hapaxv1.WorkerStatus{
+		Worker: &hapaxv1.Worker{Pool: w.Pool, Id: w.ID, Mark: w.Mark, Token: w.Token, Holder: w.Holder, Expires: newTime(w.Expires)},
+		State:  string(w.State), Until: timestamppb.New(w.Until), Free: newTime(w.Free), Parts: NewFields(w.Parts), Retired: w.Retired,
+	}
+}
+
+// WorkerStatus returns the worker of a message as an operator sees it.
+func WorkerStatus(m *hapaxv1.WorkerStatus) api.WorkerStatus {
+	w := m.GetWorker()
+	return api.WorkerStatus{
+		Pool: w.GetPool(), ID: w.GetId(), State: api.WorkerState(m.GetState()), Mark: w.GetMark(), Until: m.GetUntil().AsTime(), Token: w.GetToken(),
+		Holder: w.GetHolder(), Expires: timeOf(w.GetExpires()), Free: timeOf(m.GetFree()), Parts: Fields(m.GetParts()), Retired: m.GetRetired(),
+	}
+}
+
 // NewPools returns the messages of pools.
 func NewPools(pools []driver.Pool) []*hapaxv1.Pool {
 	ms := make([]*hapaxv1.Pool, len(pools))

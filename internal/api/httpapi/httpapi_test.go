@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
@@ -205,25 +206,25 @@ func TestSnowflakeOverHTTP(t *testing.T) {
 			pools.Pools[0].Issuer.Worker != 7 || pools.Pools[0].Issuer.Issued != 1 {
 			t.Errorf("pools: %v, %s", err, w.Body)
 		}
-		var workers struct{ Workers []workerJSON }
+		var workers struct{ Workers []api.WorkerStatus }
 		w = call(t, h, "GET", "/v1/pools/default/workers", "")
 		if err := json.Unmarshal(w.Body.Bytes(), &workers); err != nil || len(workers.Workers) != 1 ||
-			workers.Workers[0].Worker != 7 || workers.Workers[0].Holder == "" || workers.Workers[0].Expires == nil {
+			workers.Workers[0].ID != 7 || workers.Workers[0].Holder == "" || workers.Workers[0].Expires.IsZero() {
 			t.Errorf("workers: %v, %s", err, w.Body)
 		}
-		var one workerJSON
+		var one api.WorkerStatus
 		w = call(t, h, "GET", "/v1/pools/default/workers/7", "")
-		if err := json.Unmarshal(w.Body.Bytes(), &one); err != nil || one.State != service.WorkerHeld || one.Free == nil || one.Mark != workers.Workers[0].Mark {
+		if err := json.Unmarshal(w.Body.Bytes(), &one); err != nil || one.State != api.WorkerHeld || one.Free.IsZero() || one.Mark != workers.Workers[0].Mark {
 			t.Errorf("worker 7: %v, %s", err, w.Body)
 		}
 		w = call(t, h, "GET", "/v1/pools/default/workers/8", "")
-		if want := `{"worker":8,"state":"free","mark":0,"until":"2010-11-04T01:42:54.657Z","token":0}` + "\n"; w.Body.String() != want {
+		if want := `{"pool":"default","worker":8,"state":"free","mark":0,"until":"2010-11-04T01:42:54.657Z","token":0}` + "\n"; w.Body.String() != want {
 			t.Errorf("worker 8, which was never used: %s", w.Body)
 		}
-		var retired workerJSON
+		var retired api.WorkerStatus
 		w = call(t, h, "POST", "/v1/pools/default/workers/7/retire", "")
-		if err := json.Unmarshal(w.Body.Bytes(), &retired); err != nil || w.Code != 200 || !retired.Retired || retired.State != service.WorkerRetired || retired.Holder != "" ||
-			retired.Expires != nil || retired.Mark != workers.Workers[0].Mark || retired.Token <= workers.Workers[0].Token {
+		if err := json.Unmarshal(w.Body.Bytes(), &retired); err != nil || w.Code != 200 || !retired.Retired || retired.State != api.WorkerRetired || retired.Holder != "" ||
+			!retired.Expires.IsZero() || retired.Mark != workers.Workers[0].Mark || retired.Token <= workers.Workers[0].Token {
 			t.Errorf("retired: %v, %s", err, w.Body)
 		}
 	})

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/ledger"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
@@ -151,7 +152,7 @@ func TestDocumentHasTheFields(t *testing.T) {
 	doc, _ := readDocument(t)
 	for name, v := range map[string]any{
 		"Tag": tagJSON{}, "PutTag": putBody{}, "Layout": layoutJSON{}, "BitField": bitFieldJSON{}, "Pool": poolJSON{}, "Issuer": issuerJSON{},
-		"Worker": workerJSON{}, "Readiness": service.Readiness{}, "Lack": service.Lack{}, "Budget": service.Budget{}, "Forecast": service.Forecast{}, "Alarm": service.Alarm{}, "Problem": problem{}, "Taken": takenJSON{}, "Returned": returnedJSON{}, "Parsed": service.Parsed{}, "ParsedCode": service.ParsedCode{},
+		"Worker": api.WorkerStatus{}, "Readiness": service.Readiness{}, "Lack": service.Lack{}, "Budget": service.Budget{}, "Forecast": service.Forecast{}, "Alarm": service.Alarm{}, "Problem": problem{}, "Taken": takenJSON{}, "Returned": returnedJSON{}, "Parsed": service.Parsed{}, "ParsedCode": service.ParsedCode{},
 		"Trace": ledger.Trace{}, "TraceLine": ledger.Line{}, "TraceGrant": ledger.Grant{}, "Handout": ledger.Handout{}, "Coverage": ledger.Coverage{},
 	} {
 		var all, required []string
@@ -160,7 +161,7 @@ func TestDocumentHasTheFields(t *testing.T) {
 				continue
 			}
 			key, rest, _ := strings.Cut(f.Tag.Get("json"), ",")
-			if all = append(all, key); !strings.Contains(rest, "omitempty") && name != "PutTag" {
+			if all = append(all, key); !strings.Contains(rest, "omit") && name != "PutTag" {
 				required = append(required, key)
 			}
 		}
@@ -181,12 +182,12 @@ func TestDocumentHasTheFields(t *testing.T) {
 	if slices.Sort(enum); !slices.Equal(enum, codes) {
 		t.Errorf("the codes are %q, it has %q", codes, enum)
 	}
-	var states []service.WorkerState
+	var states []api.WorkerState
 	for _, state := range doc.Components.Schemas["Worker"].Properties["state"].Enum {
-		states = append(states, service.WorkerState(state))
+		states = append(states, api.WorkerState(state))
 	}
-	if !slices.Equal(states, service.WorkerStates()) {
-		t.Errorf("the states are %q, it has %q", service.WorkerStates(), states)
+	if !slices.Equal(states, api.WorkerStates()) {
+		t.Errorf("the states are %q, it has %q", api.WorkerStates(), states)
 	}
 }
 

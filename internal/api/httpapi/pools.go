@@ -3,9 +3,9 @@ package httpapi
 import (
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/service"
 )
 
@@ -49,33 +49,6 @@ func (a *restAPI) listPools(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, list)
 }
 
-// workerJSON is a worker ID as clients see it.
-type workerJSON struct {
-	Worker  int64               `json:"worker"`
-	State   service.WorkerState `json:"state"`
-	Mark    int64               `json:"mark"`  // in ticks
-	Until   time.Time           `json:"until"` // the time of the mark
-	Token   int64               `json:"token"` // 0: never used
-	Holder  string              `json:"holder,omitempty"`
-	Expires *time.Time          `json:"expires,omitempty"` // while a lease runs or may run
-	Free    *time.Time          `json:"free,omitempty"`    // when others may have it, if not now
-	Parts   hapax.Fields        `json:"parts,omitempty"`   // by the split of the pool
-	Retired bool                `json:"retired,omitempty"`
-}
-
-func newWorkerJSON(v service.WorkerStatus) workerJSON {
-	j := workerJSON{
-		Worker: v.ID, State: v.State, Mark: v.Mark, Until: v.Until, Token: v.Token, Holder: v.Holder, Parts: v.Parts, Retired: v.Retired(),
-	}
-	if v.Expires.UnixMilli() > 0 {
-		j.Expires = new(v.Expires.UTC())
-	}
-	if !v.Free.IsZero() {
-		j.Free = new(v.Free.UTC())
-	}
-	return j
-}
-
 func (a *restAPI) listWorkers(w http.ResponseWriter, r *http.Request) {
 	workers, err := a.svc.WorkerStatuses(r.Context(), r.PathValue("pool"))
 	if err != nil {
@@ -83,17 +56,14 @@ func (a *restAPI) listWorkers(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	list := struct {
-		Workers []workerJSON `json:"workers"`
-	}{Workers: make([]workerJSON, len(workers))}
-	for i, v := range workers {
-		list.Workers[i] = newWorkerJSON(v)
-	}
+		Workers []api.WorkerStatus `json:"workers"`
+	}{workers}
 	writeJSON(w, http.StatusOK, list)
 }
 
 func (a *restAPI) getWorker(w http.ResponseWriter, r *http.Request) {
 	id, err := workerID(r)
-	var worker service.WorkerStatus
+	var worker api.WorkerStatus
 	if err == nil {
 		worker, err = a.svc.WorkerStatus(r.Context(), r.PathValue("pool"), id)
 	}
@@ -102,7 +72,7 @@ func (a *restAPI) getWorker(w http.ResponseWriter, r *http.Request) {
 
 func (a *restAPI) retireWorker(w http.ResponseWriter, r *http.Request) {
 	id, err := workerID(r)
-	var worker service.WorkerStatus
+	var worker api.WorkerStatus
 	if err == nil {
 		_, err = a.svc.RetireWorker(r.Context(), r.PathValue("pool"), id)
 	}
@@ -112,12 +82,12 @@ func (a *restAPI) retireWorker(w http.ResponseWriter, r *http.Request) {
 	a.answerWorker(w, r, worker, err)
 }
 
-func (a *restAPI) answerWorker(w http.ResponseWriter, r *http.Request, worker service.WorkerStatus, err error) {
+func (a *restAPI) answerWorker(w http.ResponseWriter, r *http.Request, worker api.WorkerStatus, err error) {
 	if err != nil {
 		a.fail(w, r, err)
 		return
 	}
-	writeJSON(w, http.StatusOK, newWorkerJSON(worker))
+	writeJSON(w, http.StatusOK, worker)
 }
 
 // workerID reads the worker ID in the path.

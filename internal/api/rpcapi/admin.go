@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/api/hapaxv1"
 	"github.com/hapax-id/hapax/api/hapaxv1/hapaxv1connect"
 	"github.com/hapax-id/hapax/internal/service"
@@ -114,8 +115,8 @@ func (s *adminServer) ListWorkers(ctx context.Context, req *hapaxv1.ListWorkersR
 // IDs stand.
 type overseer interface {
 	PoolStatuses(ctx context.Context) ([]service.PoolStatus, error)
-	WorkerStatuses(ctx context.Context, pool string) ([]service.WorkerStatus, error)
-	WorkerStatus(ctx context.Context, pool string, id int64) (service.WorkerStatus, error)
+	WorkerStatuses(ctx context.Context, pool string) ([]api.WorkerStatus, error)
+	WorkerStatus(ctx context.Context, pool string, id int64) (api.WorkerStatus, error)
 }
 
 // overseen returns the overseer of the store.
@@ -155,7 +156,7 @@ func (s *adminServer) ListWorkerStatuses(ctx context.Context, req *hapaxv1.ListW
 	}
 	res := &hapaxv1.ListWorkerStatusesResponse{Workers: make([]*hapaxv1.WorkerStatus, len(workers))}
 	for i, w := range workers {
-		res.Workers[i] = newWorkerStatus(w)
+		res.Workers[i] = wire.NewWorkerStatus(w)
 	}
 	return res, nil
 }
@@ -170,17 +171,7 @@ func (s *adminServer) GetWorkerStatus(ctx context.Context, req *hapaxv1.GetWorke
 	if err != nil {
 		return nil, err
 	}
-	return &hapaxv1.GetWorkerStatusResponse{Worker: newWorkerStatus(w)}, nil
-}
-
-func newWorkerStatus(w service.WorkerStatus) *hapaxv1.WorkerStatus {
-	m := &hapaxv1.WorkerStatus{
-		Worker: wire.NewWorker(w.Worker), State: string(w.State), Until: timestamppb.New(w.Until), Parts: wire.NewFields(w.Parts),
-	}
-	if !w.Free.IsZero() {
-		m.Free = timestamppb.New(w.Free)
-	}
-	return m
+	return &hapaxv1.GetWorkerStatusResponse{Worker: wire.NewWorkerStatus(w)}, nil
 }
 
 // RetireWorker implements hapaxv1connect.AdminServiceHandler.
