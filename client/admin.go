@@ -205,11 +205,7 @@ func adoptionOf(m *hapaxv1.Adoption) Adoption {
 }
 
 // A PoolStatus is a worker pool as an operator sees it.
-type PoolStatus struct {
-	driver.Pool      // with the layout that it is, or will be, frozen with
-	Configured  bool // in the server's configuration
-	Frozen      bool // in the store, which never changes its layout
-}
+type PoolStatus = api.PoolStatus
 
 // PoolStatuses returns the pools that are configured or were ever used, by name.
 func (c *Client) PoolStatuses(ctx context.Context) ([]PoolStatus, error) {
@@ -221,7 +217,7 @@ func (c *Client) PoolStatuses(ctx context.Context) ([]PoolStatus, error) {
 	}
 	pools := make([]PoolStatus, len(res.GetPools()))
 	for i, p := range res.GetPools() {
-		pools[i] = PoolStatus{wire.Pool(p.GetPool()), p.GetConfigured(), p.GetFrozen()}
+		pools[i] = wire.PoolStatus(p)
 	}
 	return pools, nil
 }

@@ -848,7 +848,13 @@ type PoolStatus struct {
 	// It is in the server's configuration.
 	Configured bool `protobuf:"varint,2,opt,name=configured,proto3" json:"configured,omitempty"`
 	// The store knows it, and never changes its layout.
-	Frozen        bool `protobuf:"varint,3,opt,name=frozen,proto3" json:"frozen,omitempty"`
+	Frozen bool `protobuf:"varint,3,opt,name=frozen,proto3" json:"frozen,omitempty"`
+	// How many worker IDs the layout has; 0 from older servers.
+	Workers int64 `protobuf:"varint,4,opt,name=workers,proto3" json:"workers,omitempty"`
+	// The issuer of the pool's tags on this node, if there is one.
+	Issuer *PoolIssuer `protobuf:"bytes,5,opt,name=issuer,proto3" json:"issuer,omitempty"`
+	// How many more starts there can be, where each uses up a worker ID.
+	StartsLeft    *int64 `protobuf:"varint,6,opt,name=starts_left,json=startsLeft,proto3,oneof" json:"starts_left,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -904,6 +910,91 @@ func (x *PoolStatus) GetFrozen() bool {
 	return false
 }
 
+func (x *PoolStatus) GetWorkers() int64 {
+	if x != nil {
+		return x.Workers
+	}
+	return 0
+}
+
+func (x *PoolStatus) GetIssuer() *PoolIssuer {
+	if x != nil {
+		return x.Issuer
+	}
+	return nil
+}
+
+func (x *PoolStatus) GetStartsLeft() int64 {
+	if x != nil && x.StartsLeft != nil {
+		return *x.StartsLeft
+	}
+	return 0
+}
+
+// The issuer of a pool's tags on one node.
+type PoolIssuer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The worker ID that it issues with.
+	Worker int64 `protobuf:"varint,1,opt,name=worker,proto3" json:"worker,omitempty"`
+	// How many numbers it has issued.
+	Issued int64 `protobuf:"varint,2,opt,name=issued,proto3" json:"issued,omitempty"`
+	// How long the granted time still lasts.
+	RemainingSeconds float64 `protobuf:"fixed64,3,opt,name=remaining_seconds,json=remainingSeconds,proto3" json:"remaining_seconds,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *PoolIssuer) Reset() {
+	*x = PoolIssuer{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PoolIssuer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PoolIssuer) ProtoMessage() {}
+
+func (x *PoolIssuer) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PoolIssuer.ProtoReflect.Descriptor instead.
+func (*PoolIssuer) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *PoolIssuer) GetWorker() int64 {
+	if x != nil {
+		return x.Worker
+	}
+	return 0
+}
+
+func (x *PoolIssuer) GetIssued() int64 {
+	if x != nil {
+		return x.Issued
+	}
+	return 0
+}
+
+func (x *PoolIssuer) GetRemainingSeconds() float64 {
+	if x != nil {
+		return x.RemainingSeconds
+	}
+	return 0
+}
+
 // Asks for the worker IDs of a pool, as operators see them.
 type ListWorkerStatusesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -915,7 +1006,7 @@ type ListWorkerStatusesRequest struct {
 
 func (x *ListWorkerStatusesRequest) Reset() {
 	*x = ListWorkerStatusesRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[17]
+	mi := &file_hapax_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -927,7 +1018,7 @@ func (x *ListWorkerStatusesRequest) String() string {
 func (*ListWorkerStatusesRequest) ProtoMessage() {}
 
 func (x *ListWorkerStatusesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[17]
+	mi := &file_hapax_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -940,7 +1031,7 @@ func (x *ListWorkerStatusesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkerStatusesRequest.ProtoReflect.Descriptor instead.
 func (*ListWorkerStatusesRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListWorkerStatusesRequest) GetPool() string {
@@ -961,7 +1052,7 @@ type ListWorkerStatusesResponse struct {
 
 func (x *ListWorkerStatusesResponse) Reset() {
 	*x = ListWorkerStatusesResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[18]
+	mi := &file_hapax_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -973,7 +1064,7 @@ func (x *ListWorkerStatusesResponse) String() string {
 func (*ListWorkerStatusesResponse) ProtoMessage() {}
 
 func (x *ListWorkerStatusesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[18]
+	mi := &file_hapax_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -986,7 +1077,7 @@ func (x *ListWorkerStatusesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkerStatusesResponse.ProtoReflect.Descriptor instead.
 func (*ListWorkerStatusesResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListWorkerStatusesResponse) GetWorkers() []*WorkerStatus {
@@ -1009,7 +1100,7 @@ type GetWorkerStatusRequest struct {
 
 func (x *GetWorkerStatusRequest) Reset() {
 	*x = GetWorkerStatusRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[19]
+	mi := &file_hapax_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1021,7 +1112,7 @@ func (x *GetWorkerStatusRequest) String() string {
 func (*GetWorkerStatusRequest) ProtoMessage() {}
 
 func (x *GetWorkerStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[19]
+	mi := &file_hapax_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1034,7 +1125,7 @@ func (x *GetWorkerStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetWorkerStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetWorkerStatusRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GetWorkerStatusRequest) GetPool() string {
@@ -1062,7 +1153,7 @@ type GetWorkerStatusResponse struct {
 
 func (x *GetWorkerStatusResponse) Reset() {
 	*x = GetWorkerStatusResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[20]
+	mi := &file_hapax_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1074,7 +1165,7 @@ func (x *GetWorkerStatusResponse) String() string {
 func (*GetWorkerStatusResponse) ProtoMessage() {}
 
 func (x *GetWorkerStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[20]
+	mi := &file_hapax_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1087,7 +1178,7 @@ func (x *GetWorkerStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetWorkerStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetWorkerStatusResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GetWorkerStatusResponse) GetWorker() *WorkerStatus {
@@ -1118,7 +1209,7 @@ type WorkerStatus struct {
 
 func (x *WorkerStatus) Reset() {
 	*x = WorkerStatus{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[21]
+	mi := &file_hapax_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1130,7 +1221,7 @@ func (x *WorkerStatus) String() string {
 func (*WorkerStatus) ProtoMessage() {}
 
 func (x *WorkerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[21]
+	mi := &file_hapax_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1143,7 +1234,7 @@ func (x *WorkerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerStatus.ProtoReflect.Descriptor instead.
 func (*WorkerStatus) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *WorkerStatus) GetWorker() *Worker {
@@ -1201,7 +1292,7 @@ type RetireWorkerRequest struct {
 
 func (x *RetireWorkerRequest) Reset() {
 	*x = RetireWorkerRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[22]
+	mi := &file_hapax_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1213,7 +1304,7 @@ func (x *RetireWorkerRequest) String() string {
 func (*RetireWorkerRequest) ProtoMessage() {}
 
 func (x *RetireWorkerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[22]
+	mi := &file_hapax_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1226,7 +1317,7 @@ func (x *RetireWorkerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetireWorkerRequest.ProtoReflect.Descriptor instead.
 func (*RetireWorkerRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RetireWorkerRequest) GetPool() string {
@@ -1254,7 +1345,7 @@ type RetireWorkerResponse struct {
 
 func (x *RetireWorkerResponse) Reset() {
 	*x = RetireWorkerResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[23]
+	mi := &file_hapax_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1266,7 +1357,7 @@ func (x *RetireWorkerResponse) String() string {
 func (*RetireWorkerResponse) ProtoMessage() {}
 
 func (x *RetireWorkerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[23]
+	mi := &file_hapax_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1279,7 +1370,7 @@ func (x *RetireWorkerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetireWorkerResponse.ProtoReflect.Descriptor instead.
 func (*RetireWorkerResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RetireWorkerResponse) GetWorker() *Worker {
@@ -1302,7 +1393,7 @@ type CreatePoolRequest struct {
 
 func (x *CreatePoolRequest) Reset() {
 	*x = CreatePoolRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[24]
+	mi := &file_hapax_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1314,7 +1405,7 @@ func (x *CreatePoolRequest) String() string {
 func (*CreatePoolRequest) ProtoMessage() {}
 
 func (x *CreatePoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[24]
+	mi := &file_hapax_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1327,7 +1418,7 @@ func (x *CreatePoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreatePoolRequest.ProtoReflect.Descriptor instead.
 func (*CreatePoolRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CreatePoolRequest) GetPool() string {
@@ -1355,7 +1446,7 @@ type CreatePoolResponse struct {
 
 func (x *CreatePoolResponse) Reset() {
 	*x = CreatePoolResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[25]
+	mi := &file_hapax_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1367,7 +1458,7 @@ func (x *CreatePoolResponse) String() string {
 func (*CreatePoolResponse) ProtoMessage() {}
 
 func (x *CreatePoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[25]
+	mi := &file_hapax_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1380,7 +1471,7 @@ func (x *CreatePoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreatePoolResponse.ProtoReflect.Descriptor instead.
 func (*CreatePoolResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CreatePoolResponse) GetPool() *Pool {
@@ -1401,7 +1492,7 @@ type DeletePoolRequest struct {
 
 func (x *DeletePoolRequest) Reset() {
 	*x = DeletePoolRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[26]
+	mi := &file_hapax_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1413,7 +1504,7 @@ func (x *DeletePoolRequest) String() string {
 func (*DeletePoolRequest) ProtoMessage() {}
 
 func (x *DeletePoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[26]
+	mi := &file_hapax_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1426,7 +1517,7 @@ func (x *DeletePoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePoolRequest.ProtoReflect.Descriptor instead.
 func (*DeletePoolRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DeletePoolRequest) GetPool() string {
@@ -1447,7 +1538,7 @@ type DeletePoolResponse struct {
 
 func (x *DeletePoolResponse) Reset() {
 	*x = DeletePoolResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[27]
+	mi := &file_hapax_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1459,7 +1550,7 @@ func (x *DeletePoolResponse) String() string {
 func (*DeletePoolResponse) ProtoMessage() {}
 
 func (x *DeletePoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[27]
+	mi := &file_hapax_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1472,7 +1563,7 @@ func (x *DeletePoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePoolResponse.ProtoReflect.Descriptor instead.
 func (*DeletePoolResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DeletePoolResponse) GetPool() *Pool {
@@ -1491,7 +1582,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[28]
+	mi := &file_hapax_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1503,7 +1594,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[28]
+	mi := &file_hapax_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1516,7 +1607,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 // How the node stands.
@@ -1555,7 +1646,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[29]
+	mi := &file_hapax_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1567,7 +1658,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[29]
+	mi := &file_hapax_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1580,7 +1671,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{29}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GetStatusResponse) GetState() string {
@@ -1689,7 +1780,7 @@ type OutageBudget struct {
 
 func (x *OutageBudget) Reset() {
 	*x = OutageBudget{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[30]
+	mi := &file_hapax_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1701,7 +1792,7 @@ func (x *OutageBudget) String() string {
 func (*OutageBudget) ProtoMessage() {}
 
 func (x *OutageBudget) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[30]
+	mi := &file_hapax_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1714,7 +1805,7 @@ func (x *OutageBudget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutageBudget.ProtoReflect.Descriptor instead.
 func (*OutageBudget) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{30}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *OutageBudget) GetKind() string {
@@ -1755,7 +1846,7 @@ type Forecast struct {
 
 func (x *Forecast) Reset() {
 	*x = Forecast{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[31]
+	mi := &file_hapax_v1_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1767,7 +1858,7 @@ func (x *Forecast) String() string {
 func (*Forecast) ProtoMessage() {}
 
 func (x *Forecast) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[31]
+	mi := &file_hapax_v1_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1780,7 +1871,7 @@ func (x *Forecast) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Forecast.ProtoReflect.Descriptor instead.
 func (*Forecast) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{31}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Forecast) GetWhat() string {
@@ -1830,7 +1921,7 @@ type Alarm struct {
 
 func (x *Alarm) Reset() {
 	*x = Alarm{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[32]
+	mi := &file_hapax_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1842,7 +1933,7 @@ func (x *Alarm) String() string {
 func (*Alarm) ProtoMessage() {}
 
 func (x *Alarm) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[32]
+	mi := &file_hapax_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1855,7 +1946,7 @@ func (x *Alarm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Alarm.ProtoReflect.Descriptor instead.
 func (*Alarm) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Alarm) GetName() string {
@@ -1912,7 +2003,7 @@ type ForeignStatus struct {
 
 func (x *ForeignStatus) Reset() {
 	*x = ForeignStatus{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[33]
+	mi := &file_hapax_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1924,7 +2015,7 @@ func (x *ForeignStatus) String() string {
 func (*ForeignStatus) ProtoMessage() {}
 
 func (x *ForeignStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[33]
+	mi := &file_hapax_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1937,7 +2028,7 @@ func (x *ForeignStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForeignStatus.ProtoReflect.Descriptor instead.
 func (*ForeignStatus) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ForeignStatus) GetName() string {
@@ -1992,7 +2083,7 @@ type Fence struct {
 
 func (x *Fence) Reset() {
 	*x = Fence{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[34]
+	mi := &file_hapax_v1_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2004,7 +2095,7 @@ func (x *Fence) String() string {
 func (*Fence) ProtoMessage() {}
 
 func (x *Fence) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[34]
+	mi := &file_hapax_v1_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2017,7 +2108,7 @@ func (x *Fence) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fence.ProtoReflect.Descriptor instead.
 func (*Fence) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{34}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Fence) GetId() string {
@@ -2073,7 +2164,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[35]
+	mi := &file_hapax_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2085,7 +2176,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[35]
+	mi := &file_hapax_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2098,7 +2189,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{35}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Node) GetRow() string {
@@ -2176,7 +2267,7 @@ type Statement struct {
 
 func (x *Statement) Reset() {
 	*x = Statement{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[36]
+	mi := &file_hapax_v1_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2188,7 +2279,7 @@ func (x *Statement) String() string {
 func (*Statement) ProtoMessage() {}
 
 func (x *Statement) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[36]
+	mi := &file_hapax_v1_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2201,7 +2292,7 @@ func (x *Statement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Statement.ProtoReflect.Descriptor instead.
 func (*Statement) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{36}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Statement) GetDryRun() bool {
@@ -2243,7 +2334,7 @@ type AdoptRequest struct {
 
 func (x *AdoptRequest) Reset() {
 	*x = AdoptRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[37]
+	mi := &file_hapax_v1_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2255,7 +2346,7 @@ func (x *AdoptRequest) String() string {
 func (*AdoptRequest) ProtoMessage() {}
 
 func (x *AdoptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[37]
+	mi := &file_hapax_v1_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2268,7 +2359,7 @@ func (x *AdoptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptRequest.ProtoReflect.Descriptor instead.
 func (*AdoptRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{37}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *AdoptRequest) GetStatement() *Statement {
@@ -2289,7 +2380,7 @@ type AdoptResponse struct {
 
 func (x *AdoptResponse) Reset() {
 	*x = AdoptResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[38]
+	mi := &file_hapax_v1_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2301,7 +2392,7 @@ func (x *AdoptResponse) String() string {
 func (*AdoptResponse) ProtoMessage() {}
 
 func (x *AdoptResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[38]
+	mi := &file_hapax_v1_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2314,7 +2405,7 @@ func (x *AdoptResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptResponse.ProtoReflect.Descriptor instead.
 func (*AdoptResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{38}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *AdoptResponse) GetAdoption() *Adoption {
@@ -2341,7 +2432,7 @@ type AdoptForeignRequest struct {
 
 func (x *AdoptForeignRequest) Reset() {
 	*x = AdoptForeignRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[39]
+	mi := &file_hapax_v1_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2353,7 +2444,7 @@ func (x *AdoptForeignRequest) String() string {
 func (*AdoptForeignRequest) ProtoMessage() {}
 
 func (x *AdoptForeignRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[39]
+	mi := &file_hapax_v1_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2366,7 +2457,7 @@ func (x *AdoptForeignRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptForeignRequest.ProtoReflect.Descriptor instead.
 func (*AdoptForeignRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{39}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *AdoptForeignRequest) GetSystem() string {
@@ -2412,7 +2503,7 @@ type AdoptForeignResponse struct {
 
 func (x *AdoptForeignResponse) Reset() {
 	*x = AdoptForeignResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[40]
+	mi := &file_hapax_v1_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2424,7 +2515,7 @@ func (x *AdoptForeignResponse) String() string {
 func (*AdoptForeignResponse) ProtoMessage() {}
 
 func (x *AdoptForeignResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[40]
+	mi := &file_hapax_v1_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2437,7 +2528,7 @@ func (x *AdoptForeignResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptForeignResponse.ProtoReflect.Descriptor instead.
 func (*AdoptForeignResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{40}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *AdoptForeignResponse) GetWhy() []string {
@@ -2474,7 +2565,7 @@ type SettleNodeRequest struct {
 
 func (x *SettleNodeRequest) Reset() {
 	*x = SettleNodeRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[41]
+	mi := &file_hapax_v1_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2486,7 +2577,7 @@ func (x *SettleNodeRequest) String() string {
 func (*SettleNodeRequest) ProtoMessage() {}
 
 func (x *SettleNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[41]
+	mi := &file_hapax_v1_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2499,7 +2590,7 @@ func (x *SettleNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleNodeRequest.ProtoReflect.Descriptor instead.
 func (*SettleNodeRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{41}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SettleNodeRequest) GetNode() string {
@@ -2527,7 +2618,7 @@ type SettleNodeResponse struct {
 
 func (x *SettleNodeResponse) Reset() {
 	*x = SettleNodeResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[42]
+	mi := &file_hapax_v1_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2539,7 +2630,7 @@ func (x *SettleNodeResponse) String() string {
 func (*SettleNodeResponse) ProtoMessage() {}
 
 func (x *SettleNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[42]
+	mi := &file_hapax_v1_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2552,7 +2643,7 @@ func (x *SettleNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleNodeResponse.ProtoReflect.Descriptor instead.
 func (*SettleNodeResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{42}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SettleNodeResponse) GetAdoption() *Adoption {
@@ -2587,7 +2678,7 @@ type Adoption struct {
 
 func (x *Adoption) Reset() {
 	*x = Adoption{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[43]
+	mi := &file_hapax_v1_admin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2599,7 +2690,7 @@ func (x *Adoption) String() string {
 func (*Adoption) ProtoMessage() {}
 
 func (x *Adoption) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[43]
+	mi := &file_hapax_v1_admin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2612,7 +2703,7 @@ func (x *Adoption) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Adoption.ProtoReflect.Descriptor instead.
 func (*Adoption) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{43}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Adoption) GetStoreId() string {
@@ -2690,7 +2781,7 @@ type RaisedMark struct {
 
 func (x *RaisedMark) Reset() {
 	*x = RaisedMark{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[44]
+	mi := &file_hapax_v1_admin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2702,7 +2793,7 @@ func (x *RaisedMark) String() string {
 func (*RaisedMark) ProtoMessage() {}
 
 func (x *RaisedMark) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[44]
+	mi := &file_hapax_v1_admin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2715,7 +2806,7 @@ func (x *RaisedMark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaisedMark.ProtoReflect.Descriptor instead.
 func (*RaisedMark) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{44}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *RaisedMark) GetTag() string {
@@ -2771,7 +2862,7 @@ type TraceRequest struct {
 
 func (x *TraceRequest) Reset() {
 	*x = TraceRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[45]
+	mi := &file_hapax_v1_admin_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2783,7 +2874,7 @@ func (x *TraceRequest) String() string {
 func (*TraceRequest) ProtoMessage() {}
 
 func (x *TraceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[45]
+	mi := &file_hapax_v1_admin_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2796,7 +2887,7 @@ func (x *TraceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceRequest.ProtoReflect.Descriptor instead.
 func (*TraceRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{45}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *TraceRequest) GetNumber() string {
@@ -2848,7 +2939,7 @@ type TraceResponse struct {
 
 func (x *TraceResponse) Reset() {
 	*x = TraceResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[46]
+	mi := &file_hapax_v1_admin_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2860,7 +2951,7 @@ func (x *TraceResponse) String() string {
 func (*TraceResponse) ProtoMessage() {}
 
 func (x *TraceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[46]
+	mi := &file_hapax_v1_admin_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2873,7 +2964,7 @@ func (x *TraceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceResponse.ProtoReflect.Descriptor instead.
 func (*TraceResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{46}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *TraceResponse) GetNumber() int64 {
@@ -2935,7 +3026,7 @@ type TraceCoverage struct {
 
 func (x *TraceCoverage) Reset() {
 	*x = TraceCoverage{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[47]
+	mi := &file_hapax_v1_admin_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2947,7 +3038,7 @@ func (x *TraceCoverage) String() string {
 func (*TraceCoverage) ProtoMessage() {}
 
 func (x *TraceCoverage) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[47]
+	mi := &file_hapax_v1_admin_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2960,7 +3051,7 @@ func (x *TraceCoverage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceCoverage.ProtoReflect.Descriptor instead.
 func (*TraceCoverage) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{47}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *TraceCoverage) GetOn() bool {
@@ -3024,7 +3115,7 @@ type TraceLine struct {
 
 func (x *TraceLine) Reset() {
 	*x = TraceLine{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[48]
+	mi := &file_hapax_v1_admin_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3036,7 +3127,7 @@ func (x *TraceLine) String() string {
 func (*TraceLine) ProtoMessage() {}
 
 func (x *TraceLine) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[48]
+	mi := &file_hapax_v1_admin_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3049,7 +3140,7 @@ func (x *TraceLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceLine.ProtoReflect.Descriptor instead.
 func (*TraceLine) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{48}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *TraceLine) GetLine() string {
@@ -3166,7 +3257,7 @@ type TraceGrant struct {
 
 func (x *TraceGrant) Reset() {
 	*x = TraceGrant{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[49]
+	mi := &file_hapax_v1_admin_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3178,7 +3269,7 @@ func (x *TraceGrant) String() string {
 func (*TraceGrant) ProtoMessage() {}
 
 func (x *TraceGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[49]
+	mi := &file_hapax_v1_admin_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3191,7 +3282,7 @@ func (x *TraceGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceGrant.ProtoReflect.Descriptor instead.
 func (*TraceGrant) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{49}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *TraceGrant) GetGrant() *Grant {
@@ -3287,7 +3378,7 @@ type TraceHandout struct {
 
 func (x *TraceHandout) Reset() {
 	*x = TraceHandout{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[50]
+	mi := &file_hapax_v1_admin_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3299,7 +3390,7 @@ func (x *TraceHandout) String() string {
 func (*TraceHandout) ProtoMessage() {}
 
 func (x *TraceHandout) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[50]
+	mi := &file_hapax_v1_admin_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3312,7 +3403,7 @@ func (x *TraceHandout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceHandout.ProtoReflect.Descriptor instead.
 func (*TraceHandout) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{50}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *TraceHandout) GetTag() string {
@@ -3373,7 +3464,7 @@ type ListPluginsRequest struct {
 
 func (x *ListPluginsRequest) Reset() {
 	*x = ListPluginsRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[51]
+	mi := &file_hapax_v1_admin_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3385,7 +3476,7 @@ func (x *ListPluginsRequest) String() string {
 func (*ListPluginsRequest) ProtoMessage() {}
 
 func (x *ListPluginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[51]
+	mi := &file_hapax_v1_admin_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3398,7 +3489,7 @@ func (x *ListPluginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPluginsRequest.ProtoReflect.Descriptor instead.
 func (*ListPluginsRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{51}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{52}
 }
 
 // The plugins.
@@ -3412,7 +3503,7 @@ type ListPluginsResponse struct {
 
 func (x *ListPluginsResponse) Reset() {
 	*x = ListPluginsResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[52]
+	mi := &file_hapax_v1_admin_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3424,7 +3515,7 @@ func (x *ListPluginsResponse) String() string {
 func (*ListPluginsResponse) ProtoMessage() {}
 
 func (x *ListPluginsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[52]
+	mi := &file_hapax_v1_admin_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3437,7 +3528,7 @@ func (x *ListPluginsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPluginsResponse.ProtoReflect.Descriptor instead.
 func (*ListPluginsResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{52}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ListPluginsResponse) GetPlugins() []*Plugin {
@@ -3472,7 +3563,7 @@ type Plugin struct {
 
 func (x *Plugin) Reset() {
 	*x = Plugin{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[53]
+	mi := &file_hapax_v1_admin_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3484,7 +3575,7 @@ func (x *Plugin) String() string {
 func (*Plugin) ProtoMessage() {}
 
 func (x *Plugin) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[53]
+	mi := &file_hapax_v1_admin_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3497,7 +3588,7 @@ func (x *Plugin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Plugin.ProtoReflect.Descriptor instead.
 func (*Plugin) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{53}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Plugin) GetName() string {
@@ -3571,7 +3662,7 @@ type SetPluginRequest struct {
 
 func (x *SetPluginRequest) Reset() {
 	*x = SetPluginRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[54]
+	mi := &file_hapax_v1_admin_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3583,7 +3674,7 @@ func (x *SetPluginRequest) String() string {
 func (*SetPluginRequest) ProtoMessage() {}
 
 func (x *SetPluginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[54]
+	mi := &file_hapax_v1_admin_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3596,7 +3687,7 @@ func (x *SetPluginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPluginRequest.ProtoReflect.Descriptor instead.
 func (*SetPluginRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{54}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *SetPluginRequest) GetName() string {
@@ -3631,7 +3722,7 @@ type SetPluginResponse struct {
 
 func (x *SetPluginResponse) Reset() {
 	*x = SetPluginResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[55]
+	mi := &file_hapax_v1_admin_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3643,7 +3734,7 @@ func (x *SetPluginResponse) String() string {
 func (*SetPluginResponse) ProtoMessage() {}
 
 func (x *SetPluginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[55]
+	mi := &file_hapax_v1_admin_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3656,7 +3747,7 @@ func (x *SetPluginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPluginResponse.ProtoReflect.Descriptor instead.
 func (*SetPluginResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{55}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *SetPluginResponse) GetPlugin() *Plugin {
@@ -3677,7 +3768,7 @@ type GetUsageRequest struct {
 
 func (x *GetUsageRequest) Reset() {
 	*x = GetUsageRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[56]
+	mi := &file_hapax_v1_admin_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3689,7 +3780,7 @@ func (x *GetUsageRequest) String() string {
 func (*GetUsageRequest) ProtoMessage() {}
 
 func (x *GetUsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[56]
+	mi := &file_hapax_v1_admin_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3702,7 +3793,7 @@ func (x *GetUsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUsageRequest.ProtoReflect.Descriptor instead.
 func (*GetUsageRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{56}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *GetUsageRequest) GetTag() string {
@@ -3723,7 +3814,7 @@ type GetUsageResponse struct {
 
 func (x *GetUsageResponse) Reset() {
 	*x = GetUsageResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[57]
+	mi := &file_hapax_v1_admin_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3735,7 +3826,7 @@ func (x *GetUsageResponse) String() string {
 func (*GetUsageResponse) ProtoMessage() {}
 
 func (x *GetUsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[57]
+	mi := &file_hapax_v1_admin_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3748,7 +3839,7 @@ func (x *GetUsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUsageResponse.ProtoReflect.Descriptor instead.
 func (*GetUsageResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{57}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *GetUsageResponse) GetUsages() []*Usage {
@@ -3808,14 +3899,24 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\aworkers\x18\x01 \x03(\v2\x10.hapax.v1.WorkerR\aworkers\"\x19\n" +
 	"\x17ListPoolStatusesRequest\"F\n" +
 	"\x18ListPoolStatusesResponse\x12*\n" +
-	"\x05pools\x18\x01 \x03(\v2\x14.hapax.v1.PoolStatusR\x05pools\"h\n" +
+	"\x05pools\x18\x01 \x03(\v2\x14.hapax.v1.PoolStatusR\x05pools\"\xe6\x01\n" +
 	"\n" +
 	"PoolStatus\x12\"\n" +
 	"\x04pool\x18\x01 \x01(\v2\x0e.hapax.v1.PoolR\x04pool\x12\x1e\n" +
 	"\n" +
 	"configured\x18\x02 \x01(\bR\n" +
 	"configured\x12\x16\n" +
-	"\x06frozen\x18\x03 \x01(\bR\x06frozen\"/\n" +
+	"\x06frozen\x18\x03 \x01(\bR\x06frozen\x12\x18\n" +
+	"\aworkers\x18\x04 \x01(\x03R\aworkers\x12,\n" +
+	"\x06issuer\x18\x05 \x01(\v2\x14.hapax.v1.PoolIssuerR\x06issuer\x12$\n" +
+	"\vstarts_left\x18\x06 \x01(\x03H\x00R\n" +
+	"startsLeft\x88\x01\x01B\x0e\n" +
+	"\f_starts_left\"i\n" +
+	"\n" +
+	"PoolIssuer\x12\x16\n" +
+	"\x06worker\x18\x01 \x01(\x03R\x06worker\x12\x16\n" +
+	"\x06issued\x18\x02 \x01(\x03R\x06issued\x12+\n" +
+	"\x11remaining_seconds\x18\x03 \x01(\x01R\x10remainingSeconds\"/\n" +
 	"\x19ListWorkerStatusesRequest\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\"N\n" +
 	"\x1aListWorkerStatusesResponse\x120\n" +
@@ -4054,7 +4155,7 @@ func file_hapax_v1_admin_proto_rawDescGZIP() []byte {
 	return file_hapax_v1_admin_proto_rawDescData
 }
 
-var file_hapax_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
+var file_hapax_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
 var file_hapax_v1_admin_proto_goTypes = []any{
 	(*GetTagRequest)(nil),              // 0: hapax.v1.GetTagRequest
 	(*GetTagResponse)(nil),             // 1: hapax.v1.GetTagResponse
@@ -4073,159 +4174,161 @@ var file_hapax_v1_admin_proto_goTypes = []any{
 	(*ListPoolStatusesRequest)(nil),    // 14: hapax.v1.ListPoolStatusesRequest
 	(*ListPoolStatusesResponse)(nil),   // 15: hapax.v1.ListPoolStatusesResponse
 	(*PoolStatus)(nil),                 // 16: hapax.v1.PoolStatus
-	(*ListWorkerStatusesRequest)(nil),  // 17: hapax.v1.ListWorkerStatusesRequest
-	(*ListWorkerStatusesResponse)(nil), // 18: hapax.v1.ListWorkerStatusesResponse
-	(*GetWorkerStatusRequest)(nil),     // 19: hapax.v1.GetWorkerStatusRequest
-	(*GetWorkerStatusResponse)(nil),    // 20: hapax.v1.GetWorkerStatusResponse
-	(*WorkerStatus)(nil),               // 21: hapax.v1.WorkerStatus
-	(*RetireWorkerRequest)(nil),        // 22: hapax.v1.RetireWorkerRequest
-	(*RetireWorkerResponse)(nil),       // 23: hapax.v1.RetireWorkerResponse
-	(*CreatePoolRequest)(nil),          // 24: hapax.v1.CreatePoolRequest
-	(*CreatePoolResponse)(nil),         // 25: hapax.v1.CreatePoolResponse
-	(*DeletePoolRequest)(nil),          // 26: hapax.v1.DeletePoolRequest
-	(*DeletePoolResponse)(nil),         // 27: hapax.v1.DeletePoolResponse
-	(*GetStatusRequest)(nil),           // 28: hapax.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),          // 29: hapax.v1.GetStatusResponse
-	(*OutageBudget)(nil),               // 30: hapax.v1.OutageBudget
-	(*Forecast)(nil),                   // 31: hapax.v1.Forecast
-	(*Alarm)(nil),                      // 32: hapax.v1.Alarm
-	(*ForeignStatus)(nil),              // 33: hapax.v1.ForeignStatus
-	(*Fence)(nil),                      // 34: hapax.v1.Fence
-	(*Node)(nil),                       // 35: hapax.v1.Node
-	(*Statement)(nil),                  // 36: hapax.v1.Statement
-	(*AdoptRequest)(nil),               // 37: hapax.v1.AdoptRequest
-	(*AdoptResponse)(nil),              // 38: hapax.v1.AdoptResponse
-	(*AdoptForeignRequest)(nil),        // 39: hapax.v1.AdoptForeignRequest
-	(*AdoptForeignResponse)(nil),       // 40: hapax.v1.AdoptForeignResponse
-	(*SettleNodeRequest)(nil),          // 41: hapax.v1.SettleNodeRequest
-	(*SettleNodeResponse)(nil),         // 42: hapax.v1.SettleNodeResponse
-	(*Adoption)(nil),                   // 43: hapax.v1.Adoption
-	(*RaisedMark)(nil),                 // 44: hapax.v1.RaisedMark
-	(*TraceRequest)(nil),               // 45: hapax.v1.TraceRequest
-	(*TraceResponse)(nil),              // 46: hapax.v1.TraceResponse
-	(*TraceCoverage)(nil),              // 47: hapax.v1.TraceCoverage
-	(*TraceLine)(nil),                  // 48: hapax.v1.TraceLine
-	(*TraceGrant)(nil),                 // 49: hapax.v1.TraceGrant
-	(*TraceHandout)(nil),               // 50: hapax.v1.TraceHandout
-	(*ListPluginsRequest)(nil),         // 51: hapax.v1.ListPluginsRequest
-	(*ListPluginsResponse)(nil),        // 52: hapax.v1.ListPluginsResponse
-	(*Plugin)(nil),                     // 53: hapax.v1.Plugin
-	(*SetPluginRequest)(nil),           // 54: hapax.v1.SetPluginRequest
-	(*SetPluginResponse)(nil),          // 55: hapax.v1.SetPluginResponse
-	(*GetUsageRequest)(nil),            // 56: hapax.v1.GetUsageRequest
-	(*GetUsageResponse)(nil),           // 57: hapax.v1.GetUsageResponse
-	(*Tag)(nil),                        // 58: hapax.v1.Tag
-	(*Pool)(nil),                       // 59: hapax.v1.Pool
-	(*Worker)(nil),                     // 60: hapax.v1.Worker
-	(*timestamppb.Timestamp)(nil),      // 61: google.protobuf.Timestamp
-	(*Field)(nil),                      // 62: hapax.v1.Field
-	(*durationpb.Duration)(nil),        // 63: google.protobuf.Duration
-	(*Grant)(nil),                      // 64: hapax.v1.Grant
-	(*Usage)(nil),                      // 65: hapax.v1.Usage
+	(*PoolIssuer)(nil),                 // 17: hapax.v1.PoolIssuer
+	(*ListWorkerStatusesRequest)(nil),  // 18: hapax.v1.ListWorkerStatusesRequest
+	(*ListWorkerStatusesResponse)(nil), // 19: hapax.v1.ListWorkerStatusesResponse
+	(*GetWorkerStatusRequest)(nil),     // 20: hapax.v1.GetWorkerStatusRequest
+	(*GetWorkerStatusResponse)(nil),    // 21: hapax.v1.GetWorkerStatusResponse
+	(*WorkerStatus)(nil),               // 22: hapax.v1.WorkerStatus
+	(*RetireWorkerRequest)(nil),        // 23: hapax.v1.RetireWorkerRequest
+	(*RetireWorkerResponse)(nil),       // 24: hapax.v1.RetireWorkerResponse
+	(*CreatePoolRequest)(nil),          // 25: hapax.v1.CreatePoolRequest
+	(*CreatePoolResponse)(nil),         // 26: hapax.v1.CreatePoolResponse
+	(*DeletePoolRequest)(nil),          // 27: hapax.v1.DeletePoolRequest
+	(*DeletePoolResponse)(nil),         // 28: hapax.v1.DeletePoolResponse
+	(*GetStatusRequest)(nil),           // 29: hapax.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),          // 30: hapax.v1.GetStatusResponse
+	(*OutageBudget)(nil),               // 31: hapax.v1.OutageBudget
+	(*Forecast)(nil),                   // 32: hapax.v1.Forecast
+	(*Alarm)(nil),                      // 33: hapax.v1.Alarm
+	(*ForeignStatus)(nil),              // 34: hapax.v1.ForeignStatus
+	(*Fence)(nil),                      // 35: hapax.v1.Fence
+	(*Node)(nil),                       // 36: hapax.v1.Node
+	(*Statement)(nil),                  // 37: hapax.v1.Statement
+	(*AdoptRequest)(nil),               // 38: hapax.v1.AdoptRequest
+	(*AdoptResponse)(nil),              // 39: hapax.v1.AdoptResponse
+	(*AdoptForeignRequest)(nil),        // 40: hapax.v1.AdoptForeignRequest
+	(*AdoptForeignResponse)(nil),       // 41: hapax.v1.AdoptForeignResponse
+	(*SettleNodeRequest)(nil),          // 42: hapax.v1.SettleNodeRequest
+	(*SettleNodeResponse)(nil),         // 43: hapax.v1.SettleNodeResponse
+	(*Adoption)(nil),                   // 44: hapax.v1.Adoption
+	(*RaisedMark)(nil),                 // 45: hapax.v1.RaisedMark
+	(*TraceRequest)(nil),               // 46: hapax.v1.TraceRequest
+	(*TraceResponse)(nil),              // 47: hapax.v1.TraceResponse
+	(*TraceCoverage)(nil),              // 48: hapax.v1.TraceCoverage
+	(*TraceLine)(nil),                  // 49: hapax.v1.TraceLine
+	(*TraceGrant)(nil),                 // 50: hapax.v1.TraceGrant
+	(*TraceHandout)(nil),               // 51: hapax.v1.TraceHandout
+	(*ListPluginsRequest)(nil),         // 52: hapax.v1.ListPluginsRequest
+	(*ListPluginsResponse)(nil),        // 53: hapax.v1.ListPluginsResponse
+	(*Plugin)(nil),                     // 54: hapax.v1.Plugin
+	(*SetPluginRequest)(nil),           // 55: hapax.v1.SetPluginRequest
+	(*SetPluginResponse)(nil),          // 56: hapax.v1.SetPluginResponse
+	(*GetUsageRequest)(nil),            // 57: hapax.v1.GetUsageRequest
+	(*GetUsageResponse)(nil),           // 58: hapax.v1.GetUsageResponse
+	(*Tag)(nil),                        // 59: hapax.v1.Tag
+	(*Pool)(nil),                       // 60: hapax.v1.Pool
+	(*Worker)(nil),                     // 61: hapax.v1.Worker
+	(*timestamppb.Timestamp)(nil),      // 62: google.protobuf.Timestamp
+	(*Field)(nil),                      // 63: hapax.v1.Field
+	(*durationpb.Duration)(nil),        // 64: google.protobuf.Duration
+	(*Grant)(nil),                      // 65: hapax.v1.Grant
+	(*Usage)(nil),                      // 66: hapax.v1.Usage
 }
 var file_hapax_v1_admin_proto_depIdxs = []int32{
-	58, // 0: hapax.v1.GetTagResponse.tag:type_name -> hapax.v1.Tag
-	58, // 1: hapax.v1.ListTagsResponse.tags:type_name -> hapax.v1.Tag
-	58, // 2: hapax.v1.CreateTagRequest.tag:type_name -> hapax.v1.Tag
-	58, // 3: hapax.v1.CreateTagResponse.tag:type_name -> hapax.v1.Tag
-	58, // 4: hapax.v1.UpdateTagResponse.tag:type_name -> hapax.v1.Tag
-	58, // 5: hapax.v1.DeleteTagResponse.tag:type_name -> hapax.v1.Tag
-	59, // 6: hapax.v1.ListPoolsResponse.pools:type_name -> hapax.v1.Pool
-	60, // 7: hapax.v1.ListWorkersResponse.workers:type_name -> hapax.v1.Worker
+	59, // 0: hapax.v1.GetTagResponse.tag:type_name -> hapax.v1.Tag
+	59, // 1: hapax.v1.ListTagsResponse.tags:type_name -> hapax.v1.Tag
+	59, // 2: hapax.v1.CreateTagRequest.tag:type_name -> hapax.v1.Tag
+	59, // 3: hapax.v1.CreateTagResponse.tag:type_name -> hapax.v1.Tag
+	59, // 4: hapax.v1.UpdateTagResponse.tag:type_name -> hapax.v1.Tag
+	59, // 5: hapax.v1.DeleteTagResponse.tag:type_name -> hapax.v1.Tag
+	60, // 6: hapax.v1.ListPoolsResponse.pools:type_name -> hapax.v1.Pool
+	61, // 7: hapax.v1.ListWorkersResponse.workers:type_name -> hapax.v1.Worker
 	16, // 8: hapax.v1.ListPoolStatusesResponse.pools:type_name -> hapax.v1.PoolStatus
-	59, // 9: hapax.v1.PoolStatus.pool:type_name -> hapax.v1.Pool
-	21, // 10: hapax.v1.ListWorkerStatusesResponse.workers:type_name -> hapax.v1.WorkerStatus
-	21, // 11: hapax.v1.GetWorkerStatusResponse.worker:type_name -> hapax.v1.WorkerStatus
-	60, // 12: hapax.v1.WorkerStatus.worker:type_name -> hapax.v1.Worker
-	61, // 13: hapax.v1.WorkerStatus.until:type_name -> google.protobuf.Timestamp
-	61, // 14: hapax.v1.WorkerStatus.free:type_name -> google.protobuf.Timestamp
-	62, // 15: hapax.v1.WorkerStatus.parts:type_name -> hapax.v1.Field
-	60, // 16: hapax.v1.RetireWorkerResponse.worker:type_name -> hapax.v1.Worker
-	59, // 17: hapax.v1.CreatePoolResponse.pool:type_name -> hapax.v1.Pool
-	59, // 18: hapax.v1.DeletePoolResponse.pool:type_name -> hapax.v1.Pool
-	34, // 19: hapax.v1.GetStatusResponse.fence:type_name -> hapax.v1.Fence
-	35, // 20: hapax.v1.GetStatusResponse.nodes:type_name -> hapax.v1.Node
-	35, // 21: hapax.v1.GetStatusResponse.missing:type_name -> hapax.v1.Node
-	33, // 22: hapax.v1.GetStatusResponse.foreign:type_name -> hapax.v1.ForeignStatus
-	30, // 23: hapax.v1.GetStatusResponse.outage_budget:type_name -> hapax.v1.OutageBudget
-	31, // 24: hapax.v1.GetStatusResponse.forecasts:type_name -> hapax.v1.Forecast
-	32, // 25: hapax.v1.GetStatusResponse.alarms:type_name -> hapax.v1.Alarm
-	61, // 26: hapax.v1.Forecast.ends:type_name -> google.protobuf.Timestamp
-	61, // 27: hapax.v1.Alarm.since:type_name -> google.protobuf.Timestamp
-	61, // 28: hapax.v1.Fence.at:type_name -> google.protobuf.Timestamp
-	63, // 29: hapax.v1.Node.seen:type_name -> google.protobuf.Duration
-	63, // 30: hapax.v1.Statement.ahead:type_name -> google.protobuf.Duration
-	36, // 31: hapax.v1.AdoptRequest.statement:type_name -> hapax.v1.Statement
-	43, // 32: hapax.v1.AdoptResponse.adoption:type_name -> hapax.v1.Adoption
-	44, // 33: hapax.v1.AdoptForeignResponse.raised:type_name -> hapax.v1.RaisedMark
-	36, // 34: hapax.v1.SettleNodeRequest.statement:type_name -> hapax.v1.Statement
-	43, // 35: hapax.v1.SettleNodeResponse.adoption:type_name -> hapax.v1.Adoption
-	34, // 36: hapax.v1.Adoption.fence:type_name -> hapax.v1.Fence
-	35, // 37: hapax.v1.Adoption.missing:type_name -> hapax.v1.Node
-	35, // 38: hapax.v1.Adoption.stated:type_name -> hapax.v1.Node
-	44, // 39: hapax.v1.Adoption.raised:type_name -> hapax.v1.RaisedMark
-	48, // 40: hapax.v1.TraceResponse.lines:type_name -> hapax.v1.TraceLine
-	47, // 41: hapax.v1.TraceResponse.ledger:type_name -> hapax.v1.TraceCoverage
-	47, // 42: hapax.v1.TraceResponse.history:type_name -> hapax.v1.TraceCoverage
-	61, // 43: hapax.v1.TraceCoverage.since:type_name -> google.protobuf.Timestamp
-	61, // 44: hapax.v1.TraceLine.time:type_name -> google.protobuf.Timestamp
-	49, // 45: hapax.v1.TraceLine.grants:type_name -> hapax.v1.TraceGrant
-	50, // 46: hapax.v1.TraceLine.issued:type_name -> hapax.v1.TraceHandout
-	64, // 47: hapax.v1.TraceGrant.grant:type_name -> hapax.v1.Grant
-	61, // 48: hapax.v1.TraceGrant.time:type_name -> google.protobuf.Timestamp
-	61, // 49: hapax.v1.TraceGrant.given_at:type_name -> google.protobuf.Timestamp
-	61, // 50: hapax.v1.TraceHandout.from:type_name -> google.protobuf.Timestamp
-	61, // 51: hapax.v1.TraceHandout.until:type_name -> google.protobuf.Timestamp
-	53, // 52: hapax.v1.ListPluginsResponse.plugins:type_name -> hapax.v1.Plugin
-	53, // 53: hapax.v1.SetPluginResponse.plugin:type_name -> hapax.v1.Plugin
-	65, // 54: hapax.v1.GetUsageResponse.usages:type_name -> hapax.v1.Usage
-	0,  // 55: hapax.v1.AdminService.GetTag:input_type -> hapax.v1.GetTagRequest
-	2,  // 56: hapax.v1.AdminService.ListTags:input_type -> hapax.v1.ListTagsRequest
-	4,  // 57: hapax.v1.AdminService.CreateTag:input_type -> hapax.v1.CreateTagRequest
-	6,  // 58: hapax.v1.AdminService.UpdateTag:input_type -> hapax.v1.UpdateTagRequest
-	8,  // 59: hapax.v1.AdminService.DeleteTag:input_type -> hapax.v1.DeleteTagRequest
-	10, // 60: hapax.v1.AdminService.ListPools:input_type -> hapax.v1.ListPoolsRequest
-	12, // 61: hapax.v1.AdminService.ListWorkers:input_type -> hapax.v1.ListWorkersRequest
-	14, // 62: hapax.v1.AdminService.ListPoolStatuses:input_type -> hapax.v1.ListPoolStatusesRequest
-	17, // 63: hapax.v1.AdminService.ListWorkerStatuses:input_type -> hapax.v1.ListWorkerStatusesRequest
-	19, // 64: hapax.v1.AdminService.GetWorkerStatus:input_type -> hapax.v1.GetWorkerStatusRequest
-	22, // 65: hapax.v1.AdminService.RetireWorker:input_type -> hapax.v1.RetireWorkerRequest
-	24, // 66: hapax.v1.AdminService.CreatePool:input_type -> hapax.v1.CreatePoolRequest
-	26, // 67: hapax.v1.AdminService.DeletePool:input_type -> hapax.v1.DeletePoolRequest
-	45, // 68: hapax.v1.AdminService.Trace:input_type -> hapax.v1.TraceRequest
-	28, // 69: hapax.v1.AdminService.GetStatus:input_type -> hapax.v1.GetStatusRequest
-	37, // 70: hapax.v1.AdminService.Adopt:input_type -> hapax.v1.AdoptRequest
-	41, // 71: hapax.v1.AdminService.SettleNode:input_type -> hapax.v1.SettleNodeRequest
-	39, // 72: hapax.v1.AdminService.AdoptForeign:input_type -> hapax.v1.AdoptForeignRequest
-	51, // 73: hapax.v1.AdminService.ListPlugins:input_type -> hapax.v1.ListPluginsRequest
-	54, // 74: hapax.v1.AdminService.SetPlugin:input_type -> hapax.v1.SetPluginRequest
-	56, // 75: hapax.v1.AdminService.GetUsage:input_type -> hapax.v1.GetUsageRequest
-	1,  // 76: hapax.v1.AdminService.GetTag:output_type -> hapax.v1.GetTagResponse
-	3,  // 77: hapax.v1.AdminService.ListTags:output_type -> hapax.v1.ListTagsResponse
-	5,  // 78: hapax.v1.AdminService.CreateTag:output_type -> hapax.v1.CreateTagResponse
-	7,  // 79: hapax.v1.AdminService.UpdateTag:output_type -> hapax.v1.UpdateTagResponse
-	9,  // 80: hapax.v1.AdminService.DeleteTag:output_type -> hapax.v1.DeleteTagResponse
-	11, // 81: hapax.v1.AdminService.ListPools:output_type -> hapax.v1.ListPoolsResponse
-	13, // 82: hapax.v1.AdminService.ListWorkers:output_type -> hapax.v1.ListWorkersResponse
-	15, // 83: hapax.v1.AdminService.ListPoolStatuses:output_type -> hapax.v1.ListPoolStatusesResponse
-	18, // 84: hapax.v1.AdminService.ListWorkerStatuses:output_type -> hapax.v1.ListWorkerStatusesResponse
-	20, // 85: hapax.v1.AdminService.GetWorkerStatus:output_type -> hapax.v1.GetWorkerStatusResponse
-	23, // 86: hapax.v1.AdminService.RetireWorker:output_type -> hapax.v1.RetireWorkerResponse
-	25, // 87: hapax.v1.AdminService.CreatePool:output_type -> hapax.v1.CreatePoolResponse
-	27, // 88: hapax.v1.AdminService.DeletePool:output_type -> hapax.v1.DeletePoolResponse
-	46, // 89: hapax.v1.AdminService.Trace:output_type -> hapax.v1.TraceResponse
-	29, // 90: hapax.v1.AdminService.GetStatus:output_type -> hapax.v1.GetStatusResponse
-	38, // 91: hapax.v1.AdminService.Adopt:output_type -> hapax.v1.AdoptResponse
-	42, // 92: hapax.v1.AdminService.SettleNode:output_type -> hapax.v1.SettleNodeResponse
-	40, // 93: hapax.v1.AdminService.AdoptForeign:output_type -> hapax.v1.AdoptForeignResponse
-	52, // 94: hapax.v1.AdminService.ListPlugins:output_type -> hapax.v1.ListPluginsResponse
-	55, // 95: hapax.v1.AdminService.SetPlugin:output_type -> hapax.v1.SetPluginResponse
-	57, // 96: hapax.v1.AdminService.GetUsage:output_type -> hapax.v1.GetUsageResponse
-	76, // [76:97] is the sub-list for method output_type
-	55, // [55:76] is the sub-list for method input_type
-	55, // [55:55] is the sub-list for extension type_name
-	55, // [55:55] is the sub-list for extension extendee
-	0,  // [0:55] is the sub-list for field type_name
+	60, // 9: hapax.v1.PoolStatus.pool:type_name -> hapax.v1.Pool
+	17, // 10: hapax.v1.PoolStatus.issuer:type_name -> hapax.v1.PoolIssuer
+	22, // 11: hapax.v1.ListWorkerStatusesResponse.workers:type_name -> hapax.v1.WorkerStatus
+	22, // 12: hapax.v1.GetWorkerStatusResponse.worker:type_name -> hapax.v1.WorkerStatus
+	61, // 13: hapax.v1.WorkerStatus.worker:type_name -> hapax.v1.Worker
+	62, // 14: hapax.v1.WorkerStatus.until:type_name -> google.protobuf.Timestamp
+	62, // 15: hapax.v1.WorkerStatus.free:type_name -> google.protobuf.Timestamp
+	63, // 16: hapax.v1.WorkerStatus.parts:type_name -> hapax.v1.Field
+	61, // 17: hapax.v1.RetireWorkerResponse.worker:type_name -> hapax.v1.Worker
+	60, // 18: hapax.v1.CreatePoolResponse.pool:type_name -> hapax.v1.Pool
+	60, // 19: hapax.v1.DeletePoolResponse.pool:type_name -> hapax.v1.Pool
+	35, // 20: hapax.v1.GetStatusResponse.fence:type_name -> hapax.v1.Fence
+	36, // 21: hapax.v1.GetStatusResponse.nodes:type_name -> hapax.v1.Node
+	36, // 22: hapax.v1.GetStatusResponse.missing:type_name -> hapax.v1.Node
+	34, // 23: hapax.v1.GetStatusResponse.foreign:type_name -> hapax.v1.ForeignStatus
+	31, // 24: hapax.v1.GetStatusResponse.outage_budget:type_name -> hapax.v1.OutageBudget
+	32, // 25: hapax.v1.GetStatusResponse.forecasts:type_name -> hapax.v1.Forecast
+	33, // 26: hapax.v1.GetStatusResponse.alarms:type_name -> hapax.v1.Alarm
+	62, // 27: hapax.v1.Forecast.ends:type_name -> google.protobuf.Timestamp
+	62, // 28: hapax.v1.Alarm.since:type_name -> google.protobuf.Timestamp
+	62, // 29: hapax.v1.Fence.at:type_name -> google.protobuf.Timestamp
+	64, // 30: hapax.v1.Node.seen:type_name -> google.protobuf.Duration
+	64, // 31: hapax.v1.Statement.ahead:type_name -> google.protobuf.Duration
+	37, // 32: hapax.v1.AdoptRequest.statement:type_name -> hapax.v1.Statement
+	44, // 33: hapax.v1.AdoptResponse.adoption:type_name -> hapax.v1.Adoption
+	45, // 34: hapax.v1.AdoptForeignResponse.raised:type_name -> hapax.v1.RaisedMark
+	37, // 35: hapax.v1.SettleNodeRequest.statement:type_name -> hapax.v1.Statement
+	44, // 36: hapax.v1.SettleNodeResponse.adoption:type_name -> hapax.v1.Adoption
+	35, // 37: hapax.v1.Adoption.fence:type_name -> hapax.v1.Fence
+	36, // 38: hapax.v1.Adoption.missing:type_name -> hapax.v1.Node
+	36, // 39: hapax.v1.Adoption.stated:type_name -> hapax.v1.Node
+	45, // 40: hapax.v1.Adoption.raised:type_name -> hapax.v1.RaisedMark
+	49, // 41: hapax.v1.TraceResponse.lines:type_name -> hapax.v1.TraceLine
+	48, // 42: hapax.v1.TraceResponse.ledger:type_name -> hapax.v1.TraceCoverage
+	48, // 43: hapax.v1.TraceResponse.history:type_name -> hapax.v1.TraceCoverage
+	62, // 44: hapax.v1.TraceCoverage.since:type_name -> google.protobuf.Timestamp
+	62, // 45: hapax.v1.TraceLine.time:type_name -> google.protobuf.Timestamp
+	50, // 46: hapax.v1.TraceLine.grants:type_name -> hapax.v1.TraceGrant
+	51, // 47: hapax.v1.TraceLine.issued:type_name -> hapax.v1.TraceHandout
+	65, // 48: hapax.v1.TraceGrant.grant:type_name -> hapax.v1.Grant
+	62, // 49: hapax.v1.TraceGrant.time:type_name -> google.protobuf.Timestamp
+	62, // 50: hapax.v1.TraceGrant.given_at:type_name -> google.protobuf.Timestamp
+	62, // 51: hapax.v1.TraceHandout.from:type_name -> google.protobuf.Timestamp
+	62, // 52: hapax.v1.TraceHandout.until:type_name -> google.protobuf.Timestamp
+	54, // 53: hapax.v1.ListPluginsResponse.plugins:type_name -> hapax.v1.Plugin
+	54, // 54: hapax.v1.SetPluginResponse.plugin:type_name -> hapax.v1.Plugin
+	66, // 55: hapax.v1.GetUsageResponse.usages:type_name -> hapax.v1.Usage
+	0,  // 56: hapax.v1.AdminService.GetTag:input_type -> hapax.v1.GetTagRequest
+	2,  // 57: hapax.v1.AdminService.ListTags:input_type -> hapax.v1.ListTagsRequest
+	4,  // 58: hapax.v1.AdminService.CreateTag:input_type -> hapax.v1.CreateTagRequest
+	6,  // 59: hapax.v1.AdminService.UpdateTag:input_type -> hapax.v1.UpdateTagRequest
+	8,  // 60: hapax.v1.AdminService.DeleteTag:input_type -> hapax.v1.DeleteTagRequest
+	10, // 61: hapax.v1.AdminService.ListPools:input_type -> hapax.v1.ListPoolsRequest
+	12, // 62: hapax.v1.AdminService.ListWorkers:input_type -> hapax.v1.ListWorkersRequest
+	14, // 63: hapax.v1.AdminService.ListPoolStatuses:input_type -> hapax.v1.ListPoolStatusesRequest
+	18, // 64: hapax.v1.AdminService.ListWorkerStatuses:input_type -> hapax.v1.ListWorkerStatusesRequest
+	20, // 65: hapax.v1.AdminService.GetWorkerStatus:input_type -> hapax.v1.GetWorkerStatusRequest
+	23, // 66: hapax.v1.AdminService.RetireWorker:input_type -> hapax.v1.RetireWorkerRequest
+	25, // 67: hapax.v1.AdminService.CreatePool:input_type -> hapax.v1.CreatePoolRequest
+	27, // 68: hapax.v1.AdminService.DeletePool:input_type -> hapax.v1.DeletePoolRequest
+	46, // 69: hapax.v1.AdminService.Trace:input_type -> hapax.v1.TraceRequest
+	29, // 70: hapax.v1.AdminService.GetStatus:input_type -> hapax.v1.GetStatusRequest
+	38, // 71: hapax.v1.AdminService.Adopt:input_type -> hapax.v1.AdoptRequest
+	42, // 72: hapax.v1.AdminService.SettleNode:input_type -> hapax.v1.SettleNodeRequest
+	40, // 73: hapax.v1.AdminService.AdoptForeign:input_type -> hapax.v1.AdoptForeignRequest
+	52, // 74: hapax.v1.AdminService.ListPlugins:input_type -> hapax.v1.ListPluginsRequest
+	55, // 75: hapax.v1.AdminService.SetPlugin:input_type -> hapax.v1.SetPluginRequest
+	57, // 76: hapax.v1.AdminService.GetUsage:input_type -> hapax.v1.GetUsageRequest
+	1,  // 77: hapax.v1.AdminService.GetTag:output_type -> hapax.v1.GetTagResponse
+	3,  // 78: hapax.v1.AdminService.ListTags:output_type -> hapax.v1.ListTagsResponse
+	5,  // 79: hapax.v1.AdminService.CreateTag:output_type -> hapax.v1.CreateTagResponse
+	7,  // 80: hapax.v1.AdminService.UpdateTag:output_type -> hapax.v1.UpdateTagResponse
+	9,  // 81: hapax.v1.AdminService.DeleteTag:output_type -> hapax.v1.DeleteTagResponse
+	11, // 82: hapax.v1.AdminService.ListPools:output_type -> hapax.v1.ListPoolsResponse
+	13, // 83: hapax.v1.AdminService.ListWorkers:output_type -> hapax.v1.ListWorkersResponse
+	15, // 84: hapax.v1.AdminService.ListPoolStatuses:output_type -> hapax.v1.ListPoolStatusesResponse
+	19, // 85: hapax.v1.AdminService.ListWorkerStatuses:output_type -> hapax.v1.ListWorkerStatusesResponse
+	21, // 86: hapax.v1.AdminService.GetWorkerStatus:output_type -> hapax.v1.GetWorkerStatusResponse
+	24, // 87: hapax.v1.AdminService.RetireWorker:output_type -> hapax.v1.RetireWorkerResponse
+	26, // 88: hapax.v1.AdminService.CreatePool:output_type -> hapax.v1.CreatePoolResponse
+	28, // 89: hapax.v1.AdminService.DeletePool:output_type -> hapax.v1.DeletePoolResponse
+	47, // 90: hapax.v1.AdminService.Trace:output_type -> hapax.v1.TraceResponse
+	30, // 91: hapax.v1.AdminService.GetStatus:output_type -> hapax.v1.GetStatusResponse
+	39, // 92: hapax.v1.AdminService.Adopt:output_type -> hapax.v1.AdoptResponse
+	43, // 93: hapax.v1.AdminService.SettleNode:output_type -> hapax.v1.SettleNodeResponse
+	41, // 94: hapax.v1.AdminService.AdoptForeign:output_type -> hapax.v1.AdoptForeignResponse
+	53, // 95: hapax.v1.AdminService.ListPlugins:output_type -> hapax.v1.ListPluginsResponse
+	56, // 96: hapax.v1.AdminService.SetPlugin:output_type -> hapax.v1.SetPluginResponse
+	58, // 97: hapax.v1.AdminService.GetUsage:output_type -> hapax.v1.GetUsageResponse
+	77, // [77:98] is the sub-list for method output_type
+	56, // [56:77] is the sub-list for method input_type
+	56, // [56:56] is the sub-list for extension type_name
+	56, // [56:56] is the sub-list for extension extendee
+	0,  // [0:56] is the sub-list for field type_name
 }
 
 func init() { file_hapax_v1_admin_proto_init() }
@@ -4235,15 +4338,16 @@ func file_hapax_v1_admin_proto_init() {
 	}
 	file_hapax_v1_types_proto_init()
 	file_hapax_v1_admin_proto_msgTypes[6].OneofWrappers = []any{}
-	file_hapax_v1_admin_proto_msgTypes[48].OneofWrappers = []any{}
-	file_hapax_v1_admin_proto_msgTypes[54].OneofWrappers = []any{}
+	file_hapax_v1_admin_proto_msgTypes[16].OneofWrappers = []any{}
+	file_hapax_v1_admin_proto_msgTypes[49].OneofWrappers = []any{}
+	file_hapax_v1_admin_proto_msgTypes[55].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hapax_v1_admin_proto_rawDesc), len(file_hapax_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   58,
+			NumMessages:   59,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

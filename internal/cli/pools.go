@@ -9,18 +9,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/store/driver"
 )
-
-// poolJSON is a pool as --json prints it.
-type poolJSON struct {
-	Name       string `json:"name"`
-	Layout     string `json:"layout"` // the name, or else the spec
-	Workers    int64  `json:"workers,omitempty"`
-	Configured bool   `json:"configured"`
-	Frozen     bool   `json:"frozen"`
-}
 
 func poolsCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -118,7 +110,7 @@ func poolsListCommand() *cobra.Command {
 		Short: "List the pools, by name",
 		Args:  arguments(0, 0),
 	}
-	return showPools(cmd, func(pools []service.PoolStatus, _ []string) ([]service.PoolStatus, error) { return pools, nil })
+	return showPools(cmd, func(pools []api.PoolStatus, _ []string) ([]api.PoolStatus, error) { return pools, nil })
 }
 
 func poolsShowCommand() *cobra.Command {
@@ -127,8 +119,8 @@ func poolsShowCommand() *cobra.Command {
 		Short: "Show one pool",
 		Args:  arguments(1, 1),
 	}
-	return showPools(cmd, func(pools []service.PoolStatus, args []string) ([]service.PoolStatus, error) {
-		i := slices.IndexFunc(pools, func(p service.PoolStatus) bool { return p.Name == args[0] })
+	return showPools(cmd, func(pools []api.PoolStatus, args []string) ([]api.PoolStatus, error) {
+		i := slices.IndexFunc(pools, func(p api.PoolStatus) bool { return p.Name == args[0] })
 		if i < 0 {
 			return nil, &hapax.ValueError{Field: "pool", Value: args[0], Allowed: "a pool that is configured or that the store knows", Err: hapax.ErrInvalidArgument}
 		}
@@ -137,7 +129,7 @@ func poolsShowCommand() *cobra.Command {
 }
 
 // showPools makes cmd print those pools that choose returns.
-func showPools(cmd *cobra.Command, choose func([]service.PoolStatus, []string) ([]service.PoolStatus, error)) *cobra.Command {
+func showPools(cmd *cobra.Command, choose func([]api.PoolStatus, []string) ([]api.PoolStatus, error)) *cobra.Command {
 	asJSON := jsonFlag(cmd)
 	where := addTarget(cmd)
 	if cmd.Name() == "show" {
@@ -154,11 +146,7 @@ func showPools(cmd *cobra.Command, choose func([]service.PoolStatus, []string) (
 			}
 			out := newOutput(cmd, *asJSON, "POOL", "LAYOUT", "WORKERS", "CONFIGURED", "FROZEN")
 			for _, p := range pools {
-				j := poolJSON{Name: p.Name, Layout: p.Layout, Configured: p.Configured, Frozen: p.Frozen}
-				if l, err := hapax.ParseLayout(p.Layout); err == nil {
-					j.Layout, j.Workers = service.LayoutName(l), l.Workers()
-				}
-				err := out.add(j, j.Name, j.Layout, strconv.FormatInt(j.Workers, 10), yesNo(j.Configured), yesNo(j.Frozen))
+				err := out.add(p, p.Name, p.Layout, strconv.FormatInt(p.Workers, 10), yesNo(p.Configured), yesNo(p.Frozen))
 				if err != nil {
 					return err
 				}

@@ -98,15 +98,5 @@ func (t remoteTarget) ParseCode(ctx context.Context, tag, code string) (service.
 	return parsed, nil
 }
 
-// PoolStatuses implements target.
-func (t remoteTarget) PoolStatuses(ctx context.Context) ([]service.PoolStatus, error) {
-	pools, err := t.Client.PoolStatuses(ctx)
-	statuses := make([]service.PoolStatus, len(pools))
-	for i, p := range pools {
-		statuses[i] = service.PoolStatus{Pool: p.Pool, Configured: p.Configured, Frozen: p.Frozen}
-	}
-	return statuses, err
-}
-
 // Close implements target.
 func (t remoteTarget) Close(context.Context) error { return t.Client.Close() }

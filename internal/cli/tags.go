@@ -71,7 +71,7 @@ func tagsListCommand() *cobra.Command {
 					if tag.Deleted && !*all {
 						continue
 					}
-					if err := out.add(newTagJSON(tag), tagCells(tag)...); err != nil {
+					if err := out.add(service.TagOf(tag), tagCells(tag)...); err != nil {
 						return err
 					}
 				}
@@ -104,7 +104,7 @@ func oneTag(use, short string, prepare func(*pflag.FlagSet) func(context.Context
 				return err
 			}
 			out := newOutput(cmd, *asJSON, tagHeader...)
-			if err := out.add(newTagJSON(tag), tagCells(tag)...); err != nil {
+			if err := out.add(service.TagOf(tag), tagCells(tag)...); err != nil {
 				return err
 			}
 			return out.flush()
@@ -115,16 +115,6 @@ func oneTag(use, short string, prepare func(*pflag.FlagSet) func(context.Context
 
 // shortUnits writes 24h for 24h0m0s.
 var shortUnits = strings.NewReplacer("h0m0s", "h", "m0s", "m")
-
-// usageJSON is what a plugin has counted, as --json prints it.
-type usageJSON struct {
-	Plugin   string   `json:"plugin"`
-	Caller   string   `json:"caller,omitempty"`
-	Window   string   `json:"window"`
-	Current  hapax.ID `json:"current"`
-	Previous hapax.ID `json:"previous"`
-	Limit    hapax.ID `json:"limit,omitzero"`
-}
 
 func tagsShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -160,9 +150,14 @@ the one before. Only administrators see these counts.
 
 // printTag prints a tag and what was counted of it.
 func printTag(cmd *cobra.Command, tag hapax.Tag, usage []client.Usage, asJSON bool) error {
-	j := newTagJSON(tag)
+	j := struct {
+		api.Tag
+		Usage []api.Usage `json:"usage,omitempty"`
+	}{Tag: service.TagOf(tag)}
 	for _, u := range usage {
-		j.Usage = append(j.Usage, usageJSON{u.Plugin, u.Caller, shortUnits.Replace(u.Window.String()), hapax.ID(u.Current), hapax.ID(u.Previous), hapax.ID(u.Limit)})
+		j.Usage = append(j.Usage, api.Usage{
+			Plugin: u.Plugin, Caller: u.Caller, Window: shortUnits.Replace(u.Window.String()), Current: hapax.ID(u.Current), Previous: hapax.ID(u.Previous), Limit: hapax.ID(u.Limit),
+		})
 	}
 	out := newOutput(cmd, asJSON, tagHeader...)
 	if err := out.add(j, tagCells(tag)...); err != nil {

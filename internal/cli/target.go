@@ -58,7 +58,7 @@ type target interface {
 	Pools(ctx context.Context) ([]driver.Pool, error)
 	CreatePool(ctx context.Context, pool, layout string) (driver.Pool, error)
 	DeletePool(ctx context.Context, pool string) (driver.Pool, error)
-	PoolStatuses(ctx context.Context) ([]service.PoolStatus, error)
+	PoolStatuses(ctx context.Context) ([]api.PoolStatus, error)
 	WorkerStatuses(ctx context.Context, pool string) ([]api.WorkerStatus, error)
 	WorkerStatus(ctx context.Context, pool string, id int64) (api.WorkerStatus, error)
 	RetireWorker(ctx context.Context, pool string, id int64) (driver.Worker, error)

@@ -11,7 +11,6 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/service"
-	"github.com/hapax-id/hapax/store/driver"
 )
 
 // pages are what those see who may see the console, by pattern.
@@ -41,7 +40,7 @@ const cellsShown = 1024
 
 type workersBody struct {
 	Pool    string
-	Pools   []driver.Pool
+	Pools   []api.PoolStatus
 	Layout  string
 	Count   map[string]int64
 	Cells   []cell
@@ -77,9 +76,7 @@ func (c *Console) workers(v *visit) error {
 	if err != nil {
 		return err
 	}
-	for _, p := range statuses {
-		b.Pools = append(b.Pools, p.Pool)
-	}
+	b.Pools = statuses
 	layout, err := c.svc.PoolLayout(v.Context(), b.Pool)
 	if err != nil {
 		return err

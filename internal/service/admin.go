@@ -283,28 +283,16 @@ func (s *Service) Pools(ctx context.Context) ([]driver.Pool, error) {
 	return admin(ctx, s, func(ctx context.Context) ([]driver.Pool, error) { return s.store.Pools(ctx) })
 }
 
-// A PoolStatus is a pool as seen from this node.
-type PoolStatus struct {
-	driver.Pool
-	Configured bool                  // named in the options
-	Frozen     bool                  // in the store, which never changes its layout
-	Issuer     *hapax.SnowflakeStats // nil if no tag of the pool was used here
-
-	// Counted is true if every start uses up a worker ID of the pool; StartsLeft
-	// is how many more starts there can be.
-	Counted    bool
-	StartsLeft int64
-}
-
 // PoolStatuses returns the pools that are configured or were ever used, by name.
-func (s *Service) PoolStatuses(ctx context.Context) ([]PoolStatus, error) {
+func (s *Service) PoolStatuses(ctx context.Context) ([]api.PoolStatus, error) {
 	stored, err := s.Pools(ctx)
 	if err != nil {
 		return nil, err
 	}
-	byName := map[string]*PoolStatus{}
+	byName := map[string]*api.PoolStatus{}
 	for _, p := range stored {
-		byName[p.Name] = &PoolStatus{Pool: p, Frozen: true}
+		byName[p.Name] = poolStatus(p)
+		byName[p.Name].Frozen = true
 	}
 	for _, name := range append(slices.Collect(maps.Keys(s.opts.Pools)), hapax.DefaultPool) {
 		p := byName[name]
@@ -313,7 +301,7 @@ func (s *Service) PoolStatuses(ctx context.Context) ([]PoolStatus, error) {
 			if err != nil {
 				return nil, err
 			}
-			p = &PoolStatus{Pool: driver.Pool{Name: name, Layout: layout.String()}}
+			p = poolStatus(driver.Pool{Name: name, Layout: layout.String()})
 			byName[name] = p
 		}
 		_, p.Configured = s.opts.Pools[name]
@@ -321,17 +309,25 @@ func (s *Service) PoolStatuses(ctx context.Context) ([]PoolStatus, error) {
 	for _, p := range s.openPools() {
 		stats := p.issuer.Load().Stats()
 		if status := byName[p.name]; status != nil {
-			status.Issuer = &stats
-			if c := p.choice.Load(); c != nil {
-				status.Counted, status.StartsLeft = c.Counted, c.Left
+			status.Issuer = &api.PoolIssuer{Worker: stats.Worker, Issued: stats.Issued, Remaining: stats.Remaining.Seconds()}
+			if c := p.choice.Load(); c != nil && c.Counted {
+				status.StartsLeft = new(c.Left)
 			}
 		}
 	}
-	var statuses []PoolStatus
+	var statuses []api.PoolStatus
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
 		statuses = append(statuses, *byName[name])
 	}
 	return statuses, nil
+}
+
+func poolStatus(p driver.Pool) *api.PoolStatus {
+	status := &api.PoolStatus{Name: p.Name, Layout: p.Layout, Deleted: p.Deleted}
+	if l, err := hapax.ParseLayout(p.Layout); err == nil {
+		status.Layout, status.Workers = LayoutName(l), l.Workers()
+	}
+	return status
 }
 
 // PoolLayout returns the layout that a pool is frozen with, or will be when it is

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/codec"
 	"github.com/hapax-id/hapax/internal/service/auth"
 	"github.com/hapax-id/hapax/store/driver"
@@ -89,6 +90,19 @@ func CodeOf(t hapax.Tag) (spec string, old []string) {
 		return "", nil
 	}
 	return r.Spec, r.Old
+}
+
+// TagOf returns a tag as an operator sees it.
+func TagOf(t hapax.Tag) api.Tag {
+	v := api.Tag{Name: t.Name, Kind: t.Kind, Step: t.Step, MinStep: t.MinStep, MaxStep: t.MaxStep, Pool: t.Pool, Deleted: t.Deleted, Strategy: StrategyOf(t)}
+	v.Code, v.Old = CodeOf(t)
+	if t.Kind == hapax.KindSegment {
+		v.Start, v.Mark = new(hapax.ID(t.Start)), new(hapax.ID(t.Mark))
+	}
+	if t.Delta > 1 {
+		v.Delta, v.Rest = t.Delta, t.Remainder
+	}
+	return v
 }
 
 // A code shows the numbers of a tag. Old codecs read what was shown before.

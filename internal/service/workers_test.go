@@ -136,7 +136,7 @@ func TestWorkerMetrics(t *testing.T) {
 			}
 		}
 		pools, err := s.PoolStatuses(t.Context())
-		if err != nil || len(pools) != 1 || !pools[0].Counted || pools[0].StartsLeft != 96 {
+		if err != nil || len(pools) != 1 || pools[0].StartsLeft == nil || *pools[0].StartsLeft != 96 {
 			t.Errorf("pools are %+v, error %v", pools, err)
 		}
 	})

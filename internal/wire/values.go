@@ -125,6 +125,29 @@ func Worker(m *hapaxv1.Worker) driver.Worker {
 	return driver.Worker{Pool: m.GetPool(), ID: m.GetId(), Mark: m.GetMark(), From: m.GetFrom(), Token: m.GetToken(), Holder: m.GetHolder(), Expires: timeOf(m.GetExpires())}
 }
 
+// NewPoolStatus returns the message of a pool as an operator sees it.
+func NewPoolStatus(p api.PoolStatus) *hapaxv1.PoolStatus {
+	m := &hapaxv1.PoolStatus{
+		Pool: NewPool(driver.Pool{Name: p.Name, Layout: p.Layout, Deleted: p.Deleted}), Workers: p.Workers, Configured: p.Configured, Frozen: p.Frozen, StartsLeft: p.StartsLeft,
+	}
+	if i := p.Issuer; i != nil {
+		m.Issuer = &hapaxv1.PoolIssuer{Worker: i.Worker, Issued: i.Issued, RemainingSeconds: i.Remaining}
+	}
+	return m
+}
+
+// PoolStatus returns the pool of a message as an operator sees it.
+func PoolStatus(m *hapaxv1.PoolStatus) api.PoolStatus {
+	p := api.PoolStatus{
+		Name: m.GetPool().GetName(), Layout: m.GetPool().GetLayout(), Workers: m.GetWorkers(), Configured: m.GetConfigured(), Frozen: m.GetFrozen(),
+		Deleted: m.GetPool().GetDeleted(), StartsLeft: m.StartsLeft,
+	}
+	if i := m.GetIssuer(); i != nil {
+		p.Issuer = &api.PoolIssuer{Worker: i.GetWorker(), Issued: i.GetIssued(), Remaining: i.GetRemainingSeconds()}
+	}
+	return p
+}
+
 // NewWorkerStatus returns the message of a worker as an operator sees it.
 func NewWorkerStatus(w api.WorkerStatus) *hapaxv1.WorkerStatus {
 	return &hapaxv1.WorkerStatus{

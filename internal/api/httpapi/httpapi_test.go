@@ -200,7 +200,7 @@ func TestSnowflakeOverHTTP(t *testing.T) {
 		if parsed.ID != id || parsed.Layout != "leaf" || parsed.Fields["worker"] != 7 || now.Sub(parsed.Time).Abs() > time.Second {
 			t.Errorf("%s is %+v; it is %v", id, parsed, now)
 		}
-		var pools struct{ Pools []poolJSON }
+		var pools struct{ Pools []api.PoolStatus }
 		w = call(t, h, "GET", "/v1/pools", "")
 		if err := json.Unmarshal(w.Body.Bytes(), &pools); err != nil || len(pools.Pools) != 1 || pools.Pools[0].Issuer == nil ||
 			pools.Pools[0].Issuer.Worker != 7 || pools.Pools[0].Issuer.Issued != 1 {

@@ -151,7 +151,7 @@ func TestDocumentHasTheRoutes(t *testing.T) {
 func TestDocumentHasTheFields(t *testing.T) {
 	doc, _ := readDocument(t)
 	for name, v := range map[string]any{
-		"Tag": tagJSON{}, "PutTag": putBody{}, "Layout": layoutJSON{}, "BitField": bitFieldJSON{}, "Pool": poolJSON{}, "Issuer": issuerJSON{},
+		"Tag": api.Tag{}, "PutTag": putBody{}, "Layout": layoutJSON{}, "BitField": bitFieldJSON{}, "Pool": api.PoolStatus{}, "Issuer": api.PoolIssuer{},
 		"Worker": api.WorkerStatus{}, "Readiness": service.Readiness{}, "Lack": service.Lack{}, "Budget": service.Budget{}, "Forecast": service.Forecast{}, "Alarm": service.Alarm{}, "Problem": problem{}, "Taken": takenJSON{}, "Returned": returnedJSON{}, "Parsed": service.Parsed{}, "ParsedCode": service.ParsedCode{},
 		"Trace": ledger.Trace{}, "TraceLine": ledger.Line{}, "TraceGrant": ledger.Grant{}, "Handout": ledger.Handout{}, "Coverage": ledger.Coverage{},
 	} {

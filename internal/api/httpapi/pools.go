@@ -6,23 +6,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api"
-	"github.com/hapax-id/hapax/internal/service"
 )
-
-type poolJSON struct {
-	Name       string      `json:"name"`
-	Layout     string      `json:"layout"` // the name, or else the spec
-	Configured bool        `json:"configured"`
-	Frozen     bool        `json:"frozen"`                // in the store
-	Issuer     *issuerJSON `json:"issuer,omitempty"`      // if the pool is in use on this node
-	StartsLeft *int64      `json:"starts_left,omitempty"` // if each start uses up a worker ID
-}
-
-type issuerJSON struct {
-	Worker           int64   `json:"worker"`
-	Issued           int64   `json:"issued"`
-	RemainingSeconds float64 `json:"grant_remaining_seconds"`
-}
 
 func (a *restAPI) listPools(w http.ResponseWriter, r *http.Request) {
 	pools, err := a.svc.PoolStatuses(r.Context())
@@ -31,21 +15,8 @@ func (a *restAPI) listPools(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	list := struct {
-		Pools []poolJSON `json:"pools"`
-	}{Pools: make([]poolJSON, len(pools))}
-	for i, p := range pools {
-		j := poolJSON{Name: p.Name, Layout: p.Layout, Configured: p.Configured, Frozen: p.Frozen}
-		if l, err := hapax.ParseLayout(p.Layout); err == nil {
-			j.Layout = service.LayoutName(l)
-		}
-		if st := p.Issuer; st != nil {
-			j.Issuer = &issuerJSON{st.Worker, st.Issued, st.Remaining.Seconds()}
-		}
-		if p.Counted {
-			j.StartsLeft = &p.StartsLeft
-		}
-		list.Pools[i] = j
-	}
+		Pools []api.PoolStatus `json:"pools"`
+	}{pools}
 	writeJSON(w, http.StatusOK, list)
 }
 

@@ -7,41 +7,10 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/store/driver"
 )
-
-// tagJSON is a tag as clients see it. Numbers of its line are strings, as IDs are.
-type tagJSON struct {
-	Name    string     `json:"name"`
-	Kind    hapax.Kind `json:"kind"`
-	Start   *hapax.ID  `json:"start,omitempty"`
-	Step    int64      `json:"step,omitempty"`
-	MinStep int64      `json:"min_step,omitempty"`
-	MaxStep int64      `json:"max_step,omitempty"`
-	Mark    *hapax.ID  `json:"mark,omitempty"`
-	Delta   int64      `json:"delta,omitempty"` // 0: 1
-	Rest    int64      `json:"remainder,omitempty"`
-	Pool    string     `json:"pool,omitempty"`
-	Deleted bool       `json:"deleted,omitempty"`
-	Code    string     `json:"code,omitempty"`
-	Old     []string   `json:"old_codes,omitempty"` // that still can be parsed, the latest first
-
-	Strategy string `json:"strategy,omitempty"` // unless it is the kind
-}
-
-func newTagJSON(t hapax.Tag) tagJSON {
-	j := tagJSON{Name: t.Name, Kind: t.Kind, Step: t.Step, MinStep: t.MinStep, MaxStep: t.MaxStep, Pool: t.Pool, Deleted: t.Deleted}
-	j.Code, j.Old = service.CodeOf(t)
-	j.Strategy = service.StrategyOf(t)
-	if t.Kind == hapax.KindSegment {
-		j.Start, j.Mark = new(hapax.ID(t.Start)), new(hapax.ID(t.Mark))
-	}
-	if t.Delta > 1 {
-		j.Delta, j.Rest = t.Delta, t.Remainder
-	}
-	return j
-}
 
 // listTags answers with a page of tags, and the name to go on after.
 func (a *restAPI) listTags(w http.ResponseWriter, r *http.Request) {
@@ -61,11 +30,11 @@ func (a *restAPI) listTags(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	page := struct {
-		Tags []tagJSON `json:"tags"`
+		Tags []api.Tag `json:"tags"`
 		Next string    `json:"next,omitempty"` // the after of the next page
-	}{Tags: make([]tagJSON, len(tags))}
+	}{Tags: make([]api.Tag, len(tags))}
 	for i, t := range tags {
-		page.Tags[i] = newTagJSON(t)
+		page.Tags[i] = service.TagOf(t)
 	}
 	if len(tags) == limit {
 		page.Next = tags[limit-1].Name
@@ -88,7 +57,7 @@ func (a *restAPI) answerTag(w http.ResponseWriter, r *http.Request, status int, 
 		a.fail(w, r, err)
 		return
 	}
-	writeJSON(w, status, newTagJSON(t))
+	writeJSON(w, status, service.TagOf(t))
 }
 
 // putBody is what a tag should be; fields that are missing have their defaults

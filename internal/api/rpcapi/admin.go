@@ -114,7 +114,7 @@ func (s *adminServer) ListWorkers(ctx context.Context, req *hapaxv1.ListWorkersR
 // An overseer is a store with a configuration, which knows how its pools and worker
 // IDs stand.
 type overseer interface {
-	PoolStatuses(ctx context.Context) ([]service.PoolStatus, error)
+	PoolStatuses(ctx context.Context) ([]api.PoolStatus, error)
 	WorkerStatuses(ctx context.Context, pool string) ([]api.WorkerStatus, error)
 	WorkerStatus(ctx context.Context, pool string, id int64) (api.WorkerStatus, error)
 }
@@ -139,7 +139,7 @@ func (s *adminServer) ListPoolStatuses(ctx context.Context, _ *hapaxv1.ListPoolS
 	}
 	res := &hapaxv1.ListPoolStatusesResponse{Pools: make([]*hapaxv1.PoolStatus, len(pools))}
 	for i, p := range pools {
-		res.Pools[i] = &hapaxv1.PoolStatus{Pool: wire.NewPool(p.Pool), Configured: p.Configured, Frozen: p.Frozen}
+		res.Pools[i] = wire.NewPoolStatus(p)
 	}
 	return res, nil
 }

@@ -1,0 +1,31 @@
+package api
+
+import "github.com/hapax-id/hapax"
+
+// A Tag is a tag as an operator sees it. Numbers of its line are strings in JSON, as IDs are.
+type Tag struct {
+	Name     string     `json:"name"`
+	Kind     hapax.Kind `json:"kind"`
+	Start    *hapax.ID  `json:"start,omitempty"` // of a segment
+	Step     int64      `json:"step,omitempty"`
+	MinStep  int64      `json:"min_step,omitempty"`
+	MaxStep  int64      `json:"max_step,omitempty"`
+	Mark     *hapax.ID  `json:"mark,omitempty"`  // of a segment
+	Delta    int64      `json:"delta,omitempty"` // 0: 1
+	Rest     int64      `json:"remainder,omitempty"`
+	Pool     string     `json:"pool,omitempty"` // of a snowflake
+	Deleted  bool       `json:"deleted,omitempty"`
+	Code     string     `json:"code,omitempty"`
+	Old      []string   `json:"old_codes,omitempty"` // that still can be parsed, the latest first
+	Strategy string     `json:"strategy,omitempty"`  // unless it is the kind
+}
+
+// Usage is the count of a plugin over a window of time. Numbers are strings in JSON.
+type Usage struct {
+	Plugin   string   `json:"plugin"`
+	Caller   string   `json:"caller,omitempty"`
+	Window   string   `json:"window"` // such as 24h
+	Current  hapax.ID `json:"current"`
+	Previous hapax.ID `json:"previous"`
+	Limit    hapax.ID `json:"limit,omitzero"`
+}
