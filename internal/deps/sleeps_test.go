@@ -27,24 +27,12 @@ var sleepers = map[string]string{
 	"Next":                   virtual,
 	"nextUnlocked":           virtual,
 	// A part that is slow on purpose, in fakes and broken twins: it widens a race, which others decide.
-	"Now":                                slow,
-	"TestInterleavings":                  slow,
-	"store/storetest/TestControls":       slow,
-	"store/storetest/TestGuardControls":  slow,
-	"store/storetest/swapInTwoSteps":     slow,
-	"store/storetest/lookBeforeRemoving": slow,
-	"store/storetest/UpdateTag":          slow,
-	// A look again and again, up to one generous bound.
-	"compat/vesta/TestTableBesideOriginals": polls,
-	"client/TestValidity":                   polls,
-	"store/mongostore/TestCrashUnderLoad":   polls,
-	"store/redisstore/TestCrashUnderLoad":   polls,
+	"Now": slow,
 }
 
 const (
 	virtual = "by a virtual clock"
 	slow    = "a part that is slow on purpose"
-	polls   = "the pause between two looks"
 )
 
 // harnesses are packages for tests that are not in test files.
@@ -65,7 +53,7 @@ func TestNoTestSleeps(t *testing.T) {
 	}
 	for where := range sleepers {
 		if !found[where] {
-			t.Logf("%s does not sleep any more: take it from the list", where) // whoever mends a test is not to fail for that
+			t.Errorf("%s does not sleep any more: take it from the list", where)
 		}
 	}
 }
