@@ -458,7 +458,11 @@ func (w *world) heal() {
 		for _, line := range append(simTags, hapax.DefaultPool) {
 			var err error
 			for range 30 {
-				if _, err = n.running().call(rand.New(rand.NewPCG(1, 1)), line); err == nil {
+				var ids []hapax.ID
+				p := n.running()
+				ids, err = p.call(rand.New(rand.NewPCG(1, 1)), line)
+				w.ledger.enter(p, line, ids, 0) // none that was issued amid the trouble
+				if err == nil {
 					break
 				}
 				time.Sleep(time.Second)
@@ -545,13 +549,13 @@ func TestSimulation(t *testing.T) {
 		for _, f := range faults {
 			t.Errorf("seed %d: %s (repeat with -run TestSimulation -sim.seed=%d)", seed, f, seed)
 		}
-		// A world of one node that is stopped for minutes, cut off and hours ahead of
-		// the time lives for half a minute in all; that it issues in the end, heal finds out.
-		if l.total < 20 {
-			t.Errorf("seed %d: only %d numbers were issued", seed, l.total)
-		}
 	}
 	t.Logf("%d worlds from seed %d: %d numbers, refusals %v", count, first, total, refusals)
+	// How many one world issues amid its trouble is chance: where the store goes back at once, a node may be
+	// refused all its life, and heal alone finds out that it issues in the end. Many worlds issue thousands each.
+	if count >= 4 && total < 200*count {
+		t.Errorf("%d worlds issued only %d numbers: they try too little", count, total)
+	}
 	for code, enough := range map[*hapax.Error]int{hapax.ErrStoreUnavailable: 10, hapax.ErrTagDeleted: 200} { // worlds that surely see it
 		if count >= enough && refusals[code.Code()] == 0 {
 			t.Errorf("%v never happened: the worlds are too kind", code)
