@@ -537,7 +537,7 @@ func TestSimulation(t *testing.T) {
 		first, count = *simSeed, 1
 	}
 	if testing.Short() {
-		count = min(count, 4)
+		count = min(count, 3) // the fourth issues as much as all of them, which takes the race detector a minute
 	}
 	total, refusals := 0, map[hapax.Code]int{}
 	for seed := first; seed < first+uint64(count); seed++ {
@@ -553,7 +553,7 @@ func TestSimulation(t *testing.T) {
 	t.Logf("%d worlds from seed %d: %d numbers, refusals %v", count, first, total, refusals)
 	// How many one world issues amid its trouble is chance: where the store goes back at once, a node may be
 	// refused all its life, and heal alone finds out that it issues in the end. Many worlds issue thousands each.
-	if count >= 4 && total < 200*count {
+	if count >= 3 && total < 200*count {
 		t.Errorf("%d worlds issued only %d numbers: they try too little", count, total)
 	}
 	for code, enough := range map[*hapax.Error]int{hapax.ErrStoreUnavailable: 10, hapax.ErrTagDeleted: 200} { // worlds that surely see it

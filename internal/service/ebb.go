@@ -18,8 +18,8 @@ const (
 
 // An ebbing is a tag whose numbers in hand would be lost with a stop.
 type ebbing struct {
-	segment *hapax.Segment
-	before  hapax.SegmentStats
+	*line
+	before hapax.SegmentStats
 }
 
 // Ebb issues what is in hand of tags that other nodes use, too, and takes no more of them:
@@ -42,6 +42,7 @@ func (s *Service) Ebb(ctx context.Context) {
 		if lasts(float64(now.Remaining), rate) > time.Until(deadline) {
 			return true
 		}
+		e.dry.Store(true) // before it is: its first refusal must not have it opened anew
 		e.segment.Ebb(0)
 		return false
 	})
@@ -99,7 +100,7 @@ func (s *Service) shared(ctx context.Context, lines []*line) (all []ebbing) {
 			return all // without the store nothing goes back, and nothing is known
 		}
 		if t.Mark > l.segment.Mark() {
-			all = append(all, ebbing{l.segment, l.segment.Stats()})
+			all = append(all, ebbing{l, l.segment.Stats()})
 		}
 	}
 	return all

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -84,6 +85,18 @@ func TestEbb(t *testing.T) {
 				defer cancel()
 				s.Ebb(waits)
 				waited := time.Since(began)
+				if tt.name == "used up" {
+					grants := func() int64 { return store.Calls("Allocate") + store.Calls("AllocateWith") }
+					before := grants()
+					for range 3 {
+						if _, err := s.Next(t.Context(), "orders"); !errors.Is(err, hapax.ErrClosed) {
+							t.Errorf("what is in hand is used up, and one more gives %v; want ErrClosed", err)
+						}
+					}
+					if more := grants() - before; before == 0 || more != 0 {
+						t.Errorf("%d grants more after %d: what they hold is lost", more, before)
+					}
+				}
 				if err := s.Close(t.Context()); err != nil {
 					t.Fatal(err)
 				}

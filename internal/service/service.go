@@ -369,7 +369,7 @@ func (s *Service) on(ctx context.Context, l *line, f func(context.Context, *line
 		switch {
 		case err == nil:
 			return nil
-		case errors.Is(err, hapax.ErrClosed) && try < staleTries:
+		case errors.Is(err, hapax.ErrClosed) && !l.dry.Load() && try < staleTries:
 			s.drop(l) // it was closed under this call, or the service is
 		case isGone(err):
 			s.drop(l)

@@ -31,6 +31,7 @@ type line struct {
 	plugged  *strategy.Line // the same with the plugins around it, which is what callers take from
 	extra    string         // of the tag, as it was when the line was opened
 	labelled bool           // has metrics under its own name
+	dry      atomic.Bool    // it ebbs before a stop, and is not opened anew
 	delta    int64          // of a segment tag
 	rate     rate           // how fast its numbers are taken
 
