@@ -114,10 +114,15 @@ func hostileFacts() facts {
 			{Name: markup, Rollback: 1 << 62, Ends: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)},
 			{Name: markup, Remaining: -1 << 63, Skew: -1 << 63, Worker: -1 << 63, Ends: time.Date(-9999, 1, 1, 0, 0, 0, 0, time.UTC)},
 		},
-		Log: []Entry{{Text: markup, About: markup, Alarm: markup, See: "//evil.example/#store-lost"}},
+		Log: []Entry{
+			{Text: markup, About: markup, Alarm: markup, See: "//evil.example/#store-lost"},
+			{Text: markup, Subject: "javascript:alert(1)"}, {Text: markup, Subject: markup, Alarm: service.AlarmFloor}, {Subject: markup, Pool: true},
+		},
+		Longer: [][]sample{{{At: -1 << 63, Rate: -1}}, {{At: 1<<63 - 1}}, {}, {}},
 	}
 	for i := range 10_000 {
-		f.Samples = append(f.Samples, sample{At: int64(i) << 40, Rate: 1e308})
+		f.Samples = append(f.Samples, sample{At: int64(i) << 40, Rate: 1e308}, sample{At: f.Now.Unix() - 4*int64(i), Rate: 1e308, Took: -1e308})
+		f.Tags[1].Past = append(f.Tags[1].Past, 3e38, -3e38)
 	}
 	return f
 }
@@ -182,13 +187,16 @@ func TestHostileRows(t *testing.T) {
 			if _, at, _ := s.post(t, Prefix+"login", url.Values{"token": {admin}}); at != Prefix {
 				t.Fatalf("log in: at %s", at)
 			}
-			for _, path := range []string{"", "tags", "tags?sort=rate", "tag?name=snowflake", "workers", "fence", "clocks", "decoder?ids=1", "log", "series.json"} {
+			for _, path := range []string{"", "tags", "tags?sort=rate", "tag?name=snowflake", "workers", "fence", "clocks", "decoder?ids=1", "log", "log?node=x&level=error", "series.json", "series.json?range=24h", "?range=1h"} {
 				status, _, text := s.do(t, http.MethodGet, Prefix+path, nil, map[string]string{"Authorization": "Bearer " + admin})
 				if status != http.StatusOK || len(text) > 1<<20 {
 					t.Errorf("%q: %d, %d bytes", path, status, len(text))
 				}
 				if strings.Contains(text, "<script>alert") || strings.Contains(text, `href="javascript`) || strings.Contains(text, "evil.example/#") {
 					t.Errorf("%q has what a stranger says as markup", path)
+				}
+				if strings.Contains(text, "NaN") || strings.Contains(text, "Inf") {
+					t.Errorf("%q draws what is no number", path)
 				}
 				if path == "" {
 					wants(t, "the overview", text, "alpha", "more rows that do not live", "answers for ever")
@@ -300,6 +308,9 @@ func TestManyTags(t *testing.T) {
 		"tags?after=tag-09000":    {"tag-09001", "To the first tags"},
 		"tags?sort=issued":        {"tag-01234", "from=100"},
 		"tags?sort=issued&from=x": {"tag-01234", "from=100"},
+		"tags?has=g-0777":         {"tag-07779", "has=g-0777"},
+		"tags?has=7":              {"tag-00547", "after=tag-00547&amp;has=7"},
+		"tags?has=7&sort=issued":  {"from=100&amp;has=7", "sort=issued"},
 		"":                        {"tag-01234", "All that are in use"},
 	} {
 		status, _, text := s.get(t, Prefix+path)

@@ -13,13 +13,12 @@
 // which reason the cookie is SameSite=Strict, what changes something is a POST, and a POST
 // whose origin is another one is refused.
 //
-// Pages are whole without a program in the browser; the programs refresh them, draw the
-// plots and copy commands. All URLs are relative, so that the console works below any path
+// Pages are whole without a program in the browser, charts included; the programs refresh
+// them and copy commands. All URLs are relative, so that the console works below any path
 // of a proxy. The nodes ask each other; see peers.
 package console
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -27,10 +26,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strings"
-	"sync"
-	"time"
 
-	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
 	"github.com/hapax-id/hapax/internal/site"
@@ -233,96 +229,4 @@ func (c *Console) turnAway(w http.ResponseWriter, r *http.Request, err error) {
 		return
 	}
 	redirect(w, "login")
-}
-
-// watcher looks at the service once in a while, so that rates and plots are there when
-// somebody comes.
-type watcher struct {
-	stop    context.CancelFunc
-	looking sync.WaitGroup
-
-	mu     sync.Mutex // guards the fields below
-	now    look
-	before look
-	past   []sample
-}
-
-const (
-	lookEvery = 2 * time.Second
-	samples   = 300 // kept: ten minutes
-)
-
-// A look is what the service had issued at a moment.
-type look struct {
-	at   time.Time
-	tags map[string]service.SegmentStatus
-	pool map[string]hapax.SnowflakeStats
-}
-
-// A sample is a point of the plots.
-type sample struct {
-	At   int64   `json:"t"` // Unix seconds
-	Rate float64 `json:"r"` // numbers a second
-	Took float64 `json:"l"` // milliseconds that the store took for a grant, at most
-}
-
-func newWatcher(svc *service.Service) *watcher {
-	ctx, stop := context.WithCancel(context.Background())
-	w := &watcher{stop: stop}
-	w.look(svc)
-	w.looking.Go(func() {
-		tick := time.NewTicker(lookEvery)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-				w.look(svc)
-			}
-		}
-	})
-	return w
-}
-
-func (w *watcher) close() {
-	w.stop()
-	w.looking.Wait()
-}
-
-func (w *watcher) look(svc *service.Service) {
-	next := look{time.Now(), map[string]service.SegmentStatus{}, map[string]hapax.SnowflakeStats{}}
-	for _, t := range svc.Segments() {
-		next.tags[t.Tag] = t
-	}
-	for _, p := range svc.Snowflakes() {
-		next.pool[p.Pool] = p
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.before, w.now = w.now, next
-	if w.before.at.IsZero() {
-		return
-	}
-	s := sample{At: next.at.Unix()}
-	for name, t := range next.tags {
-		s.Rate += w.perSecondLocked(t.Issued, w.before.tags[name].Issued)
-		s.Took = max(s.Took, float64(t.Took.Microseconds())/1000)
-	}
-	for name, p := range next.pool {
-		s.Rate += w.perSecondLocked(p.Issued, w.before.pool[name].Issued)
-	}
-	if w.past = append(w.past, s); len(w.past) > samples {
-		w.past = append(w.past[:0], w.past[len(w.past)-samples:]...)
-	}
-}
-
-// perSecondLocked returns a rate between the last two looks. One of a line that was opened
-// anew between them is 0.
-func (w *watcher) perSecondLocked(now, before int64) float64 {
-	took := w.now.at.Sub(w.before.at).Seconds()
-	if w.before.at.IsZero() || took <= 0 || now < before {
-		return 0
-	}
-	return float64(now-before) / took
 }

@@ -30,7 +30,8 @@ type facts struct {
 	Rate      float64           `json:"rate"` // numbers a second
 	Tags      []tagFacts        `json:"tags"`
 	Pools     []poolFacts       `json:"pools"`
-	Samples   []sample          `json:"samples,omitempty"`
+	Samples   []sample          `json:"samples,omitempty"` // of the shortest range
+	Longer    [][]sample        `json:"longer,omitempty"`  // of the others
 	Log       []Entry           `json:"log,omitempty"`
 }
 
@@ -46,6 +47,7 @@ type tagFacts struct {
 	Waits     int64         `json:"waits"`
 	Step      int64         `json:"step"`
 	Took      time.Duration `json:"took_ns"`
+	Past      []float32     `json:"past,omitempty"` // rates, see trail; of a snowflake tag, its pool tells
 }
 
 // Lasts returns how long the numbers in hand last at the present rate; negative: it does
@@ -69,6 +71,20 @@ type poolFacts struct {
 	Skew      time.Duration `json:"skew_ns"`
 	TickWaits int64         `json:"tick_waits"`
 	Ends      time.Time     `json:"ends"`
+	Past      []float32     `json:"past,omitempty"`
+}
+
+// pastOf returns the rates of a tag of the last ten minutes.
+func (f *facts) pastOf(t tagFacts) []float32 {
+	if t.Pool == "" {
+		return t.Past
+	}
+	for _, p := range f.Pools {
+		if p.Name == t.Pool {
+			return p.Past
+		}
+	}
+	return nil
 }
 
 // own returns this node's facts.
@@ -84,17 +100,20 @@ func (c *Console) own(ctx context.Context) facts {
 	w := c.watcher
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	f.Samples = slices.Clone(w.past)
+	f.Samples = slices.Clone(w.past[0].kept)
+	for _, h := range w.past[1:] {
+		f.Longer = append(f.Longer, slices.Clone(h.kept))
+	}
 	for _, t := range c.svc.Segments() {
 		rate := w.perSecondLocked(w.now.tags[t.Tag].Issued, w.before.tags[t.Tag].Issued)
 		f.Rate += rate
-		f.Tags = append(f.Tags, tagFacts{t.Tag, "", rate, t.Issued, t.Burnt, t.Remaining, t.Refills, t.Waits, t.Step, t.Took})
+		f.Tags = append(f.Tags, tagFacts{t.Tag, "", rate, t.Issued, t.Burnt, t.Remaining, t.Refills, t.Waits, t.Step, t.Took, w.pastOfLocked(t.Tag)})
 	}
 	pools := map[string]tagFacts{}
 	for _, p := range c.svc.Snowflakes() {
 		rate := w.perSecondLocked(w.now.pool[p.Pool].Issued, w.before.pool[p.Pool].Issued)
 		f.Rate += rate
-		f.Pools = append(f.Pools, poolFacts{p.Pool, p.Worker, rate, p.Issued, p.Grants, p.Remaining, p.Rollback, p.Skew, p.TickWaits, p.Ends})
+		f.Pools = append(f.Pools, poolFacts{p.Pool, p.Worker, rate, p.Issued, p.Grants, p.Remaining, p.Rollback, p.Skew, p.TickWaits, p.Ends, w.pastOfLocked(poolTrail(p.Pool))})
 		pools[p.Pool] = tagFacts{Pool: p.Pool, Rate: rate, Issued: p.Issued}
 	}
 	for tag, pool := range c.svc.SnowflakeTags() {

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/signals"
 )
 
@@ -33,7 +35,26 @@ type Entry struct {
 	Text  string    `json:"text"`
 	About string    `json:"about,omitempty"` // the attributes, as key=value
 	See   string    `json:"see,omitempty"`   // where the runbook tells of it
-	Node  string    `json:"-"`
+
+	// Subject is the tag or pool that it tells of, or what an alarm is about.
+	Subject string `json:"subject,omitempty"`
+	Pool    bool   `json:"pool,omitempty"` // the subject is one
+
+	Node string `json:"-"`
+	Link string `json:"-"` // to the page of the subject
+}
+
+// subject returns where the console has what an entry tells of; empty where it has not.
+func (e *Entry) subject(nodes []nodeView) string {
+	switch {
+	case e.Subject == "":
+		return ""
+	case e.Alarm != "":
+		return aboutLink(nodes, e.Alarm, e.Subject)
+	case e.Pool:
+		return pageOf(service.KindPool, e.Subject)
+	}
+	return pageOf(service.KindTag, e.Subject)
 }
 
 // Limits on what is remembered.
@@ -68,6 +89,12 @@ func (l *Log) Handle(ctx context.Context, r slog.Record) error {
 			code = a.Value.String()
 		case "alarm":
 			e.Alarm = a.Value.String()
+		case "tag", "about":
+			e.Subject, e.Pool = a.Value.String(), false
+		case "pool":
+			if e.Subject == "" {
+				e.Subject, e.Pool = a.Value.String(), true
+			}
 		case "see":
 			e.See = a.Value.String()
 			return true
@@ -77,6 +104,9 @@ func (l *Log) Handle(ctx context.Context, r slog.Record) error {
 		}
 		return true
 	})
+	if len(e.Subject) > hapax.MaxTagBytes {
+		e.Subject = "" // of no tag or pool
+	}
 	if e.See = cmp.Or(e.See, signals.SeeLine(r.Message, code)); r.Level < slog.LevelWarn {
 		e.See = "" // of a success there is nothing to look up
 	}

@@ -2,10 +2,10 @@ package console
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"math"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -38,6 +38,9 @@ type overviewBody struct {
 	Forecasts []service.Forecast
 	Busiest   []tagSum
 	Quiet     bool // nothing was issued since the start
+	Range     string
+	Ranges    []timeRange
+	Charts    []chart
 }
 
 // A nodeBudget is how long a node could issue if the store answered nothing any more.
@@ -63,6 +66,48 @@ type poolEnd struct {
 type nodeAlarm struct {
 	Node string
 	service.Alarm
+	Link string // to the page of what it is about; empty where there is none
+}
+
+// aboutLink returns where the console has what an alarm is about.
+func aboutLink(nodes []nodeView, alarm, about string) string {
+	kind := service.KindTag
+	switch alarm {
+	case service.AlarmRollback, service.AlarmSkew, service.AlarmWorkers, service.AlarmPoisoned:
+		kind = service.KindPool
+	case service.AlarmCannot, service.AlarmBudget, service.AlarmForecast:
+		if !uses(nodes, service.KindTag, about) && uses(nodes, service.KindPool, about) {
+			kind = service.KindPool
+		}
+	case service.AlarmFloor:
+	default:
+		return ""
+	}
+	return pageOf(kind, about)
+}
+
+// uses reports whether a node uses a tag or pool of this name.
+func uses(nodes []nodeView, kind, name string) bool {
+	return slices.ContainsFunc(nodes, func(n nodeView) bool {
+		if n.Facts == nil {
+			return false
+		}
+		if kind == service.KindPool {
+			return slices.ContainsFunc(n.Facts.Pools, func(p poolFacts) bool { return p.Name == name })
+		}
+		return slices.ContainsFunc(n.Facts.Tags, func(t tagFacts) bool { return t.Name == name })
+	})
+}
+
+// pageOf returns where the console has a tag or a pool.
+func pageOf(kind, name string) string {
+	switch {
+	case name == "":
+		return ""
+	case kind == service.KindPool:
+		return "workers?" + url.Values{"pool": {name}}.Encode()
+	}
+	return "tag?" + url.Values{"name": {name}}.Encode()
 }
 
 // A trouble is what keeps something from being issued, and what to do.
@@ -76,7 +121,11 @@ type trouble struct {
 func (c *Console) overview(v *visit) error {
 	out := c.view(v, "Overview", "overview")
 	out.Live, out.Command = true, c.at("status")
-	b := overviewBody{Quiet: true, Busiest: busiest(out.Nodes)}
+	chosen := rangeOf(v.URL.Query().Get("range"))
+	b := overviewBody{Quiet: true, Busiest: busiest(out.Nodes), Range: ranges[chosen].Key, Ranges: ranges[:]}
+	at, rates, took := slots(out.Nodes, chosen, time.Now())
+	every := time.Duration(ranges[chosen].every) * time.Second
+	b.Charts = []chart{newChart("Numbers a second", rates, at, every), newChart("Store, ms a grant", took, at, every)}
 	b.Busiest = b.Busiest[:min(len(b.Busiest), busiestShown)]
 	ready, answered := 0, 0
 	for _, n := range out.Nodes {
@@ -88,7 +137,7 @@ func (c *Console) overview(v *visit) error {
 		if n.Facts.Readiness.Ready {
 			ready++
 		}
-		b.add(n)
+		b.add(n, out.Nodes)
 	}
 	switch {
 	case ready == len(out.Nodes) && len(b.Troubles) == 0:
@@ -113,7 +162,7 @@ func (c *Console) overview(v *visit) error {
 }
 
 // add takes what a node says into the whole.
-func (b *overviewBody) add(n nodeView) {
+func (b *overviewBody) add(n nodeView, nodes []nodeView) {
 	f := n.Facts
 	b.Rate += f.Rate
 	for _, t := range f.Tags {
@@ -129,7 +178,7 @@ func (b *overviewBody) add(n nodeView) {
 		b.Budget = &nodeBudget{n.Called(), *l}
 	}
 	for _, a := range f.Readiness.Alarms {
-		b.Alarms = append(b.Alarms, nodeAlarm{n.Called(), a})
+		b.Alarms = append(b.Alarms, nodeAlarm{n.Called(), a, aboutLink(nodes, a.Name, a.About)})
 	}
 	b.Forecasts = append(b.Forecasts, f.Readiness.Forecasts...)
 }
@@ -182,7 +231,7 @@ func (c *Console) troublesOf(n nodeView) (all []trouble) {
 	for _, lack := range r.Cannot[:min(len(r.Cannot), maxLacksShown)] {
 		all = append(all, trouble{
 			Class: "bad", Node: n.Called(), What: lack.Kind + " " + lack.Name + " cannot be issued from", Why: lack.Detail, Code: string(lack.Code),
-			Command: c.at("status"), See: seeCode(string(lack.Code)),
+			Command: c.at("status"), See: seeCode(string(lack.Code)), Link: pageOf(lack.Kind, lack.Name), LinkText: "See the " + lack.Kind,
 		})
 	}
 	if more := len(r.Cannot) - maxLacksShown; more > 0 {
@@ -239,40 +288,4 @@ func (c *Console) silence(n nodeView) trouble {
 		t.Why += fmt.Sprintf(" (last heartbeat %s ago)", span(n.Seen))
 	}
 	return t
-}
-
-// series answers with the points of the plots, of all nodes together.
-func (c *Console) series(v *visit) error {
-	type point struct{ rate, took float64 }
-	sum := map[int64]*point{}
-	const plotted = 2 * samples * int64(lookEvery/time.Second)
-	oldest := time.Now().Unix() - plotted/2
-	nodes, _ := c.nodes(v.Context())
-	for _, n := range nodes {
-		if n.Facts == nil {
-			continue
-		}
-		for _, s := range n.Facts.Samples {
-			slot := (s.At + int64(math.Round(-n.Off.Seconds()))) / 2 * 2 // in our own time
-			if slot < oldest || slot > oldest+plotted {
-				continue
-			}
-			if sum[slot] == nil {
-				sum[slot] = &point{}
-			}
-			sum[slot].rate += s.Rate
-			sum[slot].took = max(sum[slot].took, s.Took)
-		}
-	}
-	var at []int64
-	for t := range sum {
-		at = append(at, t)
-	}
-	slices.Sort(at)
-	rates, took := []float64{}, []float64{}
-	for _, t := range at {
-		rates, took = append(rates, sum[t].rate), append(took, sum[t].took)
-	}
-	v.w.Header().Set("Content-Type", "application/json")
-	return json.NewEncoder(v.w).Encode(map[string]any{"t": append([]int64{}, at...), "rate": rates, "took": took})
 }

@@ -171,31 +171,63 @@ func (c *Console) clocks(v *visit) error {
 }
 
 type logBody struct {
-	Entries []Entry
-	Only    string // actions or alarms; empty: all
+	Entries           []Entry
+	Only, Level, Node string // what is listed; empty: all
+	Kinds, Levels     []choice
+	Nodes             []string
+}
+
+// A choice is an option of a form.
+type choice struct{ Key, Title string }
+
+var (
+	logKinds  = []choice{{"", "everything"}, {"alarms", "only alarms"}, {"actions", "only what somebody did"}}
+	logLevels = []choice{{"", "all"}, {"warn", "warnings and errors"}, {"error", "errors"}}
+)
+
+// lists reports whether an entry is to be listed.
+func (b *logBody) lists(e *Entry) bool {
+	return (b.Only == "" || b.Only == "actions" && e.Audit || b.Only == "alarms" && e.Alarm != "") &&
+		(b.Level == "" || e.Level == "error" || b.Level == e.Level) &&
+		(b.Node == "" || b.Node == e.Node)
 }
 
 func (c *Console) log(v *visit) error {
 	out := c.view(v, "Log", "log")
 	out.Live = true // no command prints this log
-	b := logBody{Only: v.URL.Query().Get("only")}
+	q := v.URL.Query()
+	b := logBody{Only: among(logKinds, q.Get("only")), Level: among(logLevels, q.Get("level")), Node: q.Get("node"), Kinds: logKinds, Levels: logLevels}
 	for _, n := range out.Nodes {
 		if n.Facts == nil {
 			continue
 		}
-		for _, e := range n.Facts.Log {
-			if b.Only == "actions" && !e.Audit || b.Only == "alarms" && e.Alarm == "" {
-				continue
-			}
-			e.Node = n.Called()
-			b.Entries = append(b.Entries, e)
+		if !slices.Contains(b.Nodes, n.Called()) {
+			b.Nodes = append(b.Nodes, n.Called())
 		}
+		for _, e := range n.Facts.Log {
+			if e.Node = n.Called(); b.lists(&e) {
+				e.Link = e.subject(out.Nodes)
+				b.Entries = append(b.Entries, e)
+			}
+		}
+	}
+	if b.Node != "" && !slices.Contains(b.Nodes, b.Node) { // what is chosen stays to be seen
+		b.Nodes = append(b.Nodes, shown(b.Node))
+		b.Node = shown(b.Node)
 	}
 	slices.SortStableFunc(b.Entries, func(x, y Entry) int { return y.At.Compare(x.At) })
 	b.Entries = b.Entries[:min(len(b.Entries), maxKept)]
 	out.Body = b
 	c.render(v.w, http.StatusOK, "log", out)
 	return nil
+}
+
+// among returns a key that is one of the choices; else that of the first.
+func among(all []choice, key string) string {
+	if slices.ContainsFunc(all, func(c choice) bool { return c.Key == key }) {
+		return key
+	}
+	return all[0].Key
 }
 
 func invalid(field string, value any, allowed string) error {

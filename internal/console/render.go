@@ -188,6 +188,7 @@ var funcs = template.FuncMap{
 	"narrow": func(all []bitField) bool {
 		return slices.ContainsFunc(all, func(f bitField) bool { return f.Width < 4*bitWidth })
 	},
+	"page": pageOf, "sparkOf": newSpark,
 	"short": shown, "see": seeLink, "seconds": lasting, "ending": service.Ending,
 	"until": func(t time.Time) string { return span(max(0, time.Until(t))) },
 	"years": func(t time.Time) string { return fmt.Sprintf("%.1f years", time.Until(t).Hours()/24/365.25) },

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hapax-id/hapax"
@@ -26,31 +27,35 @@ type tagsBody struct {
 	Rows    []tagRow
 	Sort    string // a column of what is in use; empty: all tags by name
 	Columns []column
-	Next    string // URL of the next page
+	Start   string // URL of the first page
+	Next    string // of the next one
 	After   string // the name after which the page begins
+	Has     string // what names must have in them to be shown
 	First   bool   // it is the first page
 	InUse   int
 	Form    createForm
 	Would   *creation // what would come of the form
 }
 
-// A column of the tags is a link that sorts by it.
+// A column of the tags is a link that sorts by it; its key is - where it is none.
 type column struct {
 	Title, Key string
 	Numeric    bool
+	Link       string
 }
 
 var tagColumns = []column{
-	{"Tag", "", false},
-	{"Kind", "-", false},
-	{"Numbers/s", "rate", true},
-	{"Issued", "issued", true},
-	{"Burnt", "burnt", true},
-	{"In hand", "hand", true},
-	{"Next refill", "refill", false},
-	{"Step", "step", true},
-	{"Mark", "-", true},
-	{"Nodes", "nodes", true},
+	{"Tag", "", false, ""},
+	{"Kind", "-", false, ""},
+	{"Numbers/s", "rate", true, ""},
+	{"Ten minutes", "-", false, ""},
+	{"Issued", "issued", true, ""},
+	{"Burnt", "burnt", true, ""},
+	{"In hand", "hand", true, ""},
+	{"Next refill", "refill", false, ""},
+	{"Step", "step", true, ""},
+	{"Mark", "-", true, ""},
+	{"Nodes", "nodes", true, ""},
 }
 
 // tagOrders sort what is in use, the most or the nearest first.
@@ -74,8 +79,15 @@ func (c *Console) showTags(v *visit, status int, b tagsBody, wrong string) error
 	out.Live, out.Command, out.Error = v.Method == http.MethodGet, c.at("tags", "list"), wrong
 	out.Done = doneText(v)
 	sums := busiest(out.Nodes)
-	b.Columns, b.InUse = tagColumns, len(sums)
 	q := v.URL.Query()
+	b.Has = strings.TrimSpace(q.Get("has"))
+	sums = slices.DeleteFunc(sums, func(s tagSum) bool { return !b.shows(s.Name) })
+	b.InUse = len(sums)
+	for _, column := range tagColumns {
+		column.Link = b.link(column.Key, "", "")
+		b.Columns = append(b.Columns, column)
+	}
+	b.Start = b.link(q.Get("sort"), "", "")
 	var err error
 	if order := tagOrders[q.Get("sort")]; order != nil {
 		b.Sort = q.Get("sort")
@@ -89,6 +101,7 @@ func (c *Console) showTags(v *visit, status int, b tagsBody, wrong string) error
 	for i := range b.Rows {
 		b.Rows[i].Alarms = len(alarms[b.Rows[i].Name])
 	}
+	out.Live = out.Live && (b.Has == "" || b.Sort != "") // a filter of all tags reads many of them
 	out.Body = b
 	c.render(v.w, status, "tags", out)
 	return nil
@@ -108,28 +121,66 @@ func (b *tagsBody) sorted(sums []tagSum, order func(a, b tagSum) int, from strin
 		b.Rows = append(b.Rows, tagRow{Tag: hapax.Tag{Name: s.Name, Kind: kind, Pool: s.Pool}, Sum: s})
 	}
 	if at+tagsPage < len(sums) {
-		b.Next = "tags?" + url.Values{"sort": {b.Sort}, "from": {strconv.Itoa(at + tagsPage)}}.Encode()
+		b.Next = b.link(b.Sort, "from", strconv.Itoa(at+tagsPage))
 	}
 }
 
+// link returns the address of the list in an order, with the filter as it is.
+func (b *tagsBody) link(sort, at, value string) string {
+	q := url.Values{}
+	for key, value := range map[string]string{"sort": sort, "has": b.Has, at: value} {
+		if value != "" {
+			q.Set(key, value)
+		}
+	}
+	if len(q) == 0 {
+		return "tags"
+	}
+	return "tags?" + q.Encode()
+}
+
+// shows reports whether a name passes the filter.
+func (b *tagsBody) shows(name string) bool {
+	return strings.Contains(strings.ToLower(name), strings.ToLower(b.Has))
+}
+
+// maxSifted is how many tags of the store are looked at for a page that a filter leaves
+// few of; the next page goes on there.
+const maxSifted = 10 * service.MaxPage
+
 // named fills in a page of all tags.
 func (b *tagsBody) named(c *Console, v *visit, sums []tagSum, after string) error {
-	tags, err := c.svc.Tags(v.Context(), after, tagsPage)
-	if err != nil {
-		return err
-	}
-	b.After, b.First = after, after == ""
-	if len(tags) == tagsPage {
-		b.Next = "tags?" + url.Values{"after": {tags[len(tags)-1].Name}}.Encode()
-	}
 	by := map[string]tagSum{}
 	for _, s := range sums {
 		by[s.Name] = s
 	}
-	for _, t := range tags {
-		b.Rows = append(b.Rows, tagRow{Tag: t, Sum: by[t.Name]})
+	b.After, b.First = after, after == ""
+	most := tagsPage
+	if b.Has != "" {
+		most = service.MaxPage
 	}
-	return nil
+	for sifted := 0; ; {
+		tags, err := c.svc.Tags(v.Context(), after, most)
+		if err != nil {
+			return err
+		}
+		for _, t := range tags {
+			if len(b.Rows) == tagsPage {
+				b.Next = b.link("", "after", after)
+				return nil
+			}
+			if after = t.Name; b.shows(t.Name) {
+				b.Rows = append(b.Rows, tagRow{Tag: t, Sum: by[t.Name]})
+			}
+		}
+		switch sifted += len(tags); {
+		case len(tags) < most:
+			return nil
+		case len(b.Rows) == tagsPage, sifted >= maxSifted:
+			b.Next = b.link("", "after", after)
+			return nil
+		}
+	}
 }
 
 // A tagSum is what all nodes together have of a tag.
@@ -152,6 +203,7 @@ func busiest(nodes []nodeView) []tagSum {
 				i = len(sums)
 				at[t.Name], sums = i, append(sums, tagSum{tagFacts: tagFacts{Name: t.Name, Pool: t.Pool}})
 			}
+			t.Past = n.Facts.pastOf(t)
 			sums[i].add(t)
 		}
 	}
@@ -170,7 +222,20 @@ func (s *tagSum) add(t tagFacts) {
 	s.Waits += t.Waits
 	s.Step = max(s.Step, t.Step)
 	s.Took = max(s.Took, t.Took)
+	s.Past = addTrails(s.Past, t.Past)
 	s.Nodes++
+}
+
+// addTrails adds rates to a sum of such, the newest ones of both being of the same time.
+func addTrails(sum, more []float32) []float32 {
+	more = more[max(0, len(more)-trailPoints):]
+	if len(sum) < len(more) {
+		sum = slices.Concat(make([]float32, len(more)-len(sum)), sum)
+	}
+	for i, r := range more {
+		sum[len(sum)-len(more)+i] += r
+	}
+	return sum
 }
 
 // alarmsOf returns the alarms that are up on any node, by what they are about.
@@ -182,7 +247,7 @@ func alarmsOf(nodes []nodeView) map[string][]nodeAlarm {
 		}
 		for _, a := range n.Facts.Readiness.Alarms {
 			if a.About != "" {
-				by[a.About] = append(by[a.About], nodeAlarm{n.Called(), a})
+				by[a.About] = append(by[a.About], nodeAlarm{n.Called(), a, aboutLink(nodes, a.Name, a.About)})
 			}
 		}
 	}
@@ -204,6 +269,7 @@ type tagBody struct {
 	Budget    *nodeBudget   // the shortest on any node, where it is this tag's
 	Alarms    []nodeAlarm
 	Forecasts []service.Forecast
+	Chart     chart
 	Form      changeForm
 	Confirm   bool // deletion
 	Command   string
@@ -227,6 +293,7 @@ func (c *Console) showTag(v *visit, status int, name string, form *changeForm, w
 		}
 	}
 	b.Forecasts = soonest(b.Forecasts)
+	b.Chart = trailChart(b.Sum.Past, time.Now())
 	if seconds := float64(b.Left) / b.Sum.Rate; b.Sum.Rate > 0 && seconds < 250*365*24*3600 {
 		b.LineEnds = lasting(seconds)
 	}
@@ -248,6 +315,7 @@ func (c *Console) showTag(v *visit, status int, name string, form *changeForm, w
 func (b *tagBody) add(n nodeView) {
 	for _, f := range n.Facts.Tags {
 		if f.Name == b.Name {
+			f.Past = n.Facts.pastOf(f)
 			b.ByNode = append(b.ByNode, nodeTag{n.Called(), f})
 			b.Sum.add(f)
 		}

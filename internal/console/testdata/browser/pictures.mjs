@@ -50,7 +50,7 @@ try {
 		if (statSync(file).size > 150 * 1024) throw new Error(`${file} has ${statSync(file).size} bytes, more than 150 KiB`);
 		await page.close();
 	}
-	await picture("console-overview", "", "light", 980, (page) => page.locator(".uplot").first().waitFor());
+	await picture("console-overview", "", "light", 980, (page) => page.locator(".chart").first().waitFor());
 	await picture("console-decoder", `decoder?ids=${id}`, "light", 860);
 	running.pop().kill("SIGKILL");
 	await picture("console-trouble", "", "light", 700, (page) => page.locator("#live").getByText("dead: no heartbeat").waitFor());
