@@ -110,7 +110,8 @@ soak:
 	HAPAX_TEST_SOAK=1 $(GO) -C compat/vesta/dubbo/interop test -count=1 -v -vet=off -timeout 60m -run 'Soak$$' ./...
 
 # Everything that a release consists of, into dist/: binaries, archives, packages, an image,
-# bills of materials and checksums. Each commit gives the same bytes everywhere.
+# bills of materials, the client for Java and checksums. Each commit gives the same bytes
+# everywhere, with this Go and JDK 17.
 release:
 	$(GO) -C deploy run ./release -top .. -o ../dist
 

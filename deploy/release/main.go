@@ -1,6 +1,7 @@
 // Command release makes everything that a release of hapax consists of: static
-// binaries, archives, packages, an image for containers, what they are made of, and
-// checksums. The same commit makes the same bytes, on any machine with the same Go.
+// binaries, archives, packages, an image for containers, what they are made of, the client
+// for Java, and checksums. The same commit makes the same bytes, on any machine with the
+// same Go and JDK.
 package main
 
 import (
@@ -23,7 +24,7 @@ import (
 func main() {
 	top := flag.String("top", "..", "directory of the repository")
 	out := flag.String("o", "../dist", "directory to write to; made when missing")
-	only := flag.String("only", "", "build for one platform only, such as linux/amd64")
+	only := flag.String("only", "", "build for one platform only, such as linux/amd64, or \"java\": the client's jar")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -62,14 +63,28 @@ func run(ctx context.Context, top, out, only string) error {
 
 // make writes all artefacts, or those of one platform.
 func (r *release) make(ctx context.Context, only string) error {
+	if only == jarOnly {
+		jar, err := r.jar(ctx)
+		if err != nil {
+			return err
+		}
+		return r.sums([]string{jar})
+	}
 	chosen := platforms
 	if only != "" {
 		chosen = slices.DeleteFunc(slices.Clone(platforms), func(p platform) bool { return p.String() != only })
 		if len(chosen) == 0 {
-			return fmt.Errorf("invalid -only %q: want one of %v", only, platforms)
+			return fmt.Errorf("invalid -only %q: want %s, or one of %v", only, jarOnly, platforms)
 		}
 	}
 	var made []string
+	if only == "" { // first: a missing compiler is told before minutes of work
+		jar, err := r.jar(ctx)
+		if err != nil {
+			return err
+		}
+		made = append(made, jar)
+	}
 	binaries := map[platform]string{}
 	for _, p := range chosen {
 		binary, err := r.build(ctx, p)
