@@ -10,6 +10,7 @@ var (
 	ErrUnauthenticated  = hapax.NewError("unauthenticated", "credentials are missing or wrong", false)
 	ErrPermissionDenied = hapax.NewError("permission_denied", "the credentials do not allow this", false)
 	ErrLimitExceeded    = hapax.NewError("limit_exceeded", "a limit of the service is reached", true)
+	ErrFloorUnread      = hapax.NewError("floor_unread", "no witness knows how far the tag was issued, and its columns (floor_from) cannot be read", false)
 )
 
 // StoreHeader is the header by which a reply names the server's store, and a

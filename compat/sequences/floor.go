@@ -63,7 +63,7 @@ func (p *postgres) column(ctx context.Context, table, column string) (c Column, 
 		return c, noColumn(table, column)
 	}
 	base, _, _ := strings.Cut(c.Type, "(")
-	c.Table, c.Last = pgName(c.schema, c.table), pgLast[base]
+	c.Table, c.Qualified, c.Last = pgName(c.schema, c.table), pgQualified(c.schema, c.table), pgLast[base]
 	c.Create = fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (%s)", pgQuoted(c.schema, c.table), quoteDouble(c.Name))
 	return c, dbError(err)
 }
@@ -84,7 +84,7 @@ func (m *mySQL) column(ctx context.Context, table, column string) (c Column, err
 	if err == nil && c.Name == "" {
 		err = noColumn(table, column)
 	}
-	c.Table, c.schema, c.Last = c.table, m.schema, lastOf(c.Type)
+	c.Table, c.Qualified, c.schema, c.Last = c.table, c.table, m.schema, lastOf(c.Type)
 	c.Create = fmt.Sprintf("CREATE INDEX %s ON %s (%s)", quoteTick("hapax_"+c.Name), quoteTick(c.table), quoteTick(c.Name))
 	return c, err
 }

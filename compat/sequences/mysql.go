@@ -155,7 +155,7 @@ func (m *mySQL) counters(ctx context.Context) (all []*Source, err error) {
 		if err := scan(&c.table, &c.Name, &c.Type, &next, &comment, &c.Index, &trigger); err != nil {
 			return err
 		}
-		c.Table, c.schema, c.Last = c.table, m.schema, lastOf(c.Type)
+		c.Table, c.Qualified, c.schema, c.Last = c.table, c.table, m.schema, lastOf(c.Type)
 		c.Create = fmt.Sprintf("CREATE INDEX %s ON %s (%s)", quoteTick("hapax_"+c.Name), quoteTick(c.table), quoteTick(c.Name))
 		p := part{schema: m.schema, name: c.table, step: m.step, cache: 1, field: c.Name, closed: triggerMark(trigger), columns: []Column{c}, max: c.Last}
 		s := &Source{Tag: c.table, Kind: "auto_increment", Names: []string{c.String()}, Feeds: []Column{c}}
@@ -211,7 +211,7 @@ func (m *mySQL) sequences(ctx context.Context) ([]*Source, error) {
 		if err := scan(&c.table, &c.Name, &c.Type, &standard, &c.Index); err != nil {
 			return err
 		}
-		c.Table, c.schema, c.Last = c.table, m.schema, lastOf(c.Type)
+		c.Table, c.Qualified, c.schema, c.Last = c.table, c.table, m.schema, lastOf(c.Type)
 		c.Create = fmt.Sprintf("CREATE INDEX %s ON %s (%s)", quoteTick("hapax_"+c.Name), quoteTick(c.table), quoteTick(c.Name))
 		for name := range names {
 			if strings.Contains(standard, quoteTick(m.schema)+"."+quoteTick(name)) {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -182,7 +183,7 @@ func (p *postgres) feeds(ctx context.Context, parts map[int64]*part) (map[*part]
 		if q == nil {
 			continue // of another session's temporary table
 		}
-		c.Table, c.schema, c.table = pgName(schema, table), schema, table
+		c.Table, c.Qualified, c.schema, c.table = pgName(schema, table), pgQualified(schema, table), schema, table
 		c.Create = fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (%s)", pgQuoted(schema, table), quoteDouble(c.Name))
 		c.Always = identity == "a"
 		base, _, _ := strings.Cut(c.Type, "(")
@@ -359,6 +360,17 @@ func pgName(schema, name string) string {
 		return name
 	}
 	return schema + "." + name
+}
+
+// pgPlain matches a name that needs no quotes.
+var pgPlain = regexp.MustCompile(`^[a-z_][a-z0-9_]*$`)
+
+// pgQualified returns a name with its schema, quoted where it has to be.
+func pgQualified(schema, name string) string {
+	if pgPlain.MatchString(schema) && pgPlain.MatchString(name) {
+		return schema + "." + name
+	}
+	return pgQuoted(schema, name)
 }
 
 func quoteDouble(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }

@@ -36,6 +36,10 @@ type Column struct {
 	Always bool   // the database refuses numbers from elsewhere
 	Create string // the statement that makes the index
 
+	// Qualified is the table as a query of another session finds it, whatever the path of
+	// schemas is there.
+	Qualified string
+
 	schema, table string
 }
 

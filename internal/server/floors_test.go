@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -9,14 +10,17 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/testservers"
@@ -33,9 +37,35 @@ type shop struct {
 	storeDB    *sql.DB
 	orders     *sql.DB
 	ordersURL  string
+	reference  string // to it
 	snowflakes bool
 	floors     bool
+	step       int64 // of the tag; default 20
+	batch      int   // numbers of a call; default 10
+	busy       int   // times as many calls; default 1
+
+	clock movedClock
+	at    time.Time // what the clock is set to before the next fleet writes; zero: nothing
+
+	hides   func() (end func()) // has the column not be read until calls were refused; may be nil
+	refused atomic.Int64        // calls that were refused meanwhile
+	hidden  int                 // times that it was hidden
 }
+
+// A movedClock is the system's, and can be set.
+type movedClock struct{ by atomic.Int64 }
+
+func (c *movedClock) Now() (time.Time, time.Duration) {
+	wall, mono := hapax.SystemClock{}.Now()
+	return wall.Add(time.Duration(c.by.Load())), mono
+}
+
+func (c *movedClock) set(to time.Time) {
+	wall, _ := hapax.SystemClock{}.Now()
+	c.by.Store(int64(to.Sub(wall)))
+}
+
+var shops atomic.Int64
 
 func newShop(t *testing.T) *shop {
 	server := testservers.SharedPostgres(t)
@@ -47,7 +77,7 @@ func newShop(t *testing.T) *shop {
 		t.Cleanup(func() { _ = db.Close() })
 		return db
 	}
-	s := &shop{t: t}
+	s := &shop{t: t, reference: fmt.Sprintf("FLOORS_TEST_DB%d", shops.Add(1))}
 	admin := open(server.URL)
 	for _, d := range []struct {
 		name string
@@ -64,6 +94,8 @@ func newShop(t *testing.T) *shop {
 		*d.url, *d.db = u.String(), open(u.String())
 	}
 	s.exec(s.orders, "CREATE TABLE orders (id bigint, n int)", "CREATE INDEX ON orders (id)") // not unique
+	t.Setenv(s.reference, s.ordersURL)
+	s.reference = "env:" + s.reference
 	return s
 }
 
@@ -81,6 +113,7 @@ type node struct {
 	*service.Service
 
 	guard *witness.Guarded
+	file  *witness.Witness
 	logs  *logs
 	end   func()
 }
@@ -110,6 +143,14 @@ func (l *logs) has(message string) bool {
 
 func (s *shop) node(dir string) *node {
 	s.t.Helper()
+	n := s.join(dir)
+	s.open(n)
+	return n
+}
+
+// join has a node join, which takes a while, and open has it serve.
+func (s *shop) join(dir string) *node {
+	s.t.Helper()
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		s.t.Fatal(err)
 	}
@@ -117,23 +158,29 @@ func (s *shop) node(dir string) *node {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	n := &node{logs: &logs{Handler: slog.DiscardHandler}}
-	log := slog.New(n.logs)
+	n := &node{logs: &logs{Handler: slog.DiscardHandler}, file: w}
 	n.guard, err = witness.GuardOpened(func(ctx context.Context) (driver.Store, error) {
 		return postgresstore.Open(ctx, s.store, sqlstore.Options{Timeout: patience.Call, MaxConns: 3})
-	}, w, witness.Options{Heartbeat: 100 * time.Millisecond, Timeout: patience.Call, Log: log})
+	}, w, witness.Options{Heartbeat: 100 * time.Millisecond, Timeout: patience.Call, Log: slog.New(n.logs)})
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	tag := service.TagConfig{Step: 20, MinStep: 20, MaxStep: 20}
+	return n
+}
+
+func (s *shop) open(n *node) {
+	s.t.Helper()
+	var err error
+	step := cmp.Or(s.step, 20)
+	tag := service.TagConfig{Step: step, MinStep: step, MaxStep: step}
 	if s.snowflakes {
 		tag = service.TagConfig{Kind: hapax.KindSnowflake}
 	}
 	if s.floors {
-		tag.FloorFrom = []service.FloorFrom{{URL: "env:FLOORS_TEST_DB", Table: "orders", Column: "id"}}
+		tag.FloorFrom = []service.FloorFrom{{URL: s.reference, Table: "orders", Column: "id"}}
 	}
 	n.Service, err = service.New(s.t.Context(), n.guard, service.Options{
-		Tags: map[string]service.TagConfig{"orders": tag}, Floors: Columns, Logger: log,
+		Tags: map[string]service.TagConfig{"orders": tag}, Floors: Columns, Logger: slog.New(n.logs), Clock: &s.clock,
 		MaxWait: patience.Call, StoreTimeout: patience.Call, Holder: fmt.Sprintf("node-%d", time.Now().UnixNano()),
 	})
 	if err != nil {
@@ -142,46 +189,78 @@ func (s *shop) node(dir string) *node {
 	n.end = sync.OnceFunc(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience.Call)
 		defer cancel()
-		if err := errors.Join(n.Close(ctx), n.guard.Close(), w.Close()); err != nil {
+		if err := errors.Join(n.Close(ctx), n.guard.Close(), n.file.Close()); err != nil {
 			s.t.Error(err)
 		}
 	})
 	s.t.Cleanup(n.end)
-	return n
+}
+
+// A fleet is what three nodes did.
+type fleet struct {
+	began   time.Time     // when they first wrote, by their clock
+	opening time.Duration // how long they took until then
+	raised  bool          // a mark was behind, and they said so
+	refused int           // calls, since a column could not be read
 }
 
 // issue has each of three nodes write rows with numbers, and returns after their end.
-func (s *shop) issue(dir string, rows int) (raised bool) {
+func (s *shop) issue(dir string, batches int) (f fleet) {
 	s.t.Helper()
 	var nodes [3]*node
 	var wg sync.WaitGroup
 	for i := range nodes {
-		nodes[i] = s.node(filepath.Join(dir, fmt.Sprint(i)))
+		nodes[i] = s.join(filepath.Join(dir, fmt.Sprint(i)))
 	}
+	patience.Until(s.t, "all nodes serve", func() bool {
+		return !slices.ContainsFunc(nodes[:], func(n *node) bool { return n.guard.Status().State != witness.Serving })
+	})
+	if !s.at.IsZero() { // now, for no service takes a clock back
+		s.clock.set(s.at)
+	}
+	opening := time.Now()
+	for _, n := range nodes {
+		s.open(n)
+	}
+	var began sync.Once
+	before := s.refused.Load()
 	for _, n := range nodes {
 		wg.Go(func() {
-			for range rows {
-				ids := make([]hapax.ID, 10)
-				k, err := n.NextN(s.t.Context(), "orders", ids)
-				for _, id := range ids[:k] {
-					if _, err := s.orders.ExecContext(s.t.Context(), "INSERT INTO orders VALUES ($1, 1)", int64(id)); err != nil {
-						s.t.Error(err)
-						return
-					}
-				}
-				if err != nil {
+			ids := make([]hapax.ID, cmp.Or(s.batch, 10))
+			for range batches * cmp.Or(s.busy, 1) {
+				if err := s.write(n, ids); err != nil {
 					s.t.Error(err)
 					return
 				}
+				began.Do(func() {
+					f.opening = time.Since(opening)
+					f.began, _ = s.clock.Now()
+				})
 			}
 		})
 	}
 	wg.Wait()
 	for _, n := range nodes {
-		raised = raised || n.logs.has(service.FloorRaised)
+		f.raised = f.raised || n.logs.has(service.FloorRaised) || s.snowflakes && n.logs.has(service.WorkersAbove)
 		n.end()
 	}
-	return raised
+	f.refused = int(s.refused.Load() - before)
+	return f
+}
+
+// write takes numbers, again while a column cannot be read, and writes them as rows.
+func (s *shop) write(n *node, ids []hapax.ID) error {
+	k, err := n.NextN(s.t.Context(), "orders", ids)
+	for over := time.Now().Add(patience.Long); k == 0 && s.hides != nil && errors.Is(err, api.ErrFloorUnread) && time.Now().Before(over); k, err = n.NextN(s.t.Context(), "orders", ids) {
+		s.refused.Add(1)
+		patience.Again()
+	}
+	numbers := make([]int64, k)
+	for i, id := range ids[:k] {
+		numbers[i] = int64(id)
+	}
+	_, err2 := s.orders.ExecContext(s.t.Context(), "INSERT INTO orders SELECT unnest($1::bigint[]), 1", numbers)
+	return errors.Join(err, err2)
 }
 
 func (s *shop) tables() (all []string) {
@@ -229,37 +308,52 @@ func (s *shop) duplicates() int64 {
 // A store is restored when no node, no witness and no data directory is left: what the
 // rows tell keeps every number from coming twice. Without it the same test sees them.
 func TestStoreRestoredWithoutWitnesses(t *testing.T) {
-	rounds := 3
-	if os.Getenv("HAPAX_TEST_SOAK") != "" {
-		rounds = 200
+	t.Run("without floors", func(t *testing.T) { newShop(t).losses(1) })
+	t.Run("with floors", func(t *testing.T) {
+		s := newShop(t)
+		s.floors = true
+		s.losses(3)
+	})
+}
+
+// losses has fleets of new nodes go on, round after round, over a store that went back to
+// where it was before the fleet before.
+func (s *shop) losses(rounds int) {
+	t := s.t
+	t.Helper()
+	dir := t.TempDir()
+	s.issue(filepath.Join(dir, "first"), 2)
+	s.backUp()
+	last := s.issue(filepath.Join(dir, "more"), 2)
+	refused, most := 0, int64(0)
+	for round := range rounds {
+		s.restore()
+		end := func() {}
+		if s.hides != nil && round%2 == 1 {
+			end = s.hides()
+		}
+		s.at = last.began.Add(-last.opening) // so that snowflakes of the two meet
+		last = s.issue(filepath.Join(dir, fmt.Sprint("new", round)), 2)
+		end()
+		refused += last.refused
+		most = max(most, s.duplicates())
+		if s.floors && most > 0 {
+			t.Fatalf("round %d: %d numbers are there twice", round, most)
+		}
+		if last.raised != s.floors {
+			t.Errorf("round %d: a mark that was raised is told of: %v", round, last.raised)
+		}
+		if round%25 == 24 {
+			t.Logf("%d rounds are over", round+1)
+		}
 	}
-	for _, kind := range []struct {
-		name   string
-		floors bool
-	}{{"without floors", false}, {"with floors", true}} {
-		t.Run(kind.name, func(t *testing.T) {
-			s := newShop(t)
-			s.floors = kind.floors
-			t.Setenv("FLOORS_TEST_DB", s.ordersURL)
-			dir := t.TempDir()
-			s.issue(filepath.Join(dir, "first"), 2)
-			s.backUp()
-			for round := range rounds {
-				s.issue(filepath.Join(dir, fmt.Sprint("more", round)), 2)
-				s.restore()
-				raised := s.issue(filepath.Join(dir, fmt.Sprint("new", round)), 2) // all of them are new
-				if n := s.duplicates(); (n > 0) == kind.floors {
-					t.Fatalf("round %d: %d numbers are there twice", round, n)
-				}
-				if raised != kind.floors {
-					t.Errorf("round %d: a mark that was raised is told of: %v", round, raised)
-				}
-				if !kind.floors {
-					return
-				}
-			}
-		})
+	if !s.floors && most == 0 {
+		t.Errorf("%d rounds without floors, and no number is there twice", rounds)
 	}
+	if s.hides != nil && refused == 0 {
+		t.Error("no column that could not be read was noticed")
+	}
+	t.Logf("%d rounds: %d numbers in %d rows are there twice; %d refusals while the column could not be read", rounds, most, s.number("SELECT count(*) FROM orders"), refused)
 }
 
 // A column that cannot be read has its tag refused by name, and no other, until it can, or
@@ -267,7 +361,6 @@ func TestStoreRestoredWithoutWitnesses(t *testing.T) {
 func TestColumnThatCannotBeRead(t *testing.T) {
 	s := newShop(t)
 	s.floors = true
-	t.Setenv("FLOORS_TEST_DB", s.ordersURL)
 	dir := t.TempDir()
 	s.issue(filepath.Join(dir, "first"), 1)
 	s.backUp()
@@ -282,7 +375,7 @@ func TestColumnThatCannotBeRead(t *testing.T) {
 		return n.Next(ctx, "orders")
 	}
 	id, err := next()
-	if !errors.Is(err, hapax.ErrStoreUnsafe) || !strings.Contains(err.Error(), `"orders"`) || strings.Contains(err.Error(), "postgres://") {
+	if !errors.Is(err, api.ErrFloorUnread) || !strings.Contains(err.Error(), `"orders"`) || strings.Contains(err.Error(), "postgres://") {
 		t.Errorf("with a column that cannot be read: %d, %v", id, err)
 	}
 	if _, err := n.Next(t.Context(), "other"); err != nil {
@@ -348,7 +441,6 @@ func TestSnowflakeFloor(t *testing.T) {
 		t.Run(fmt.Sprint("floors ", floors), func(t *testing.T) {
 			s := newShop(t)
 			s.floors, s.snowflakes = floors, true
-			t.Setenv("FLOORS_TEST_DB", s.ordersURL)
 			dir := t.TempDir()
 			s.issue(filepath.Join(dir, "first"), 1)
 			layout, err := hapax.ParseLayout(hapax.LayoutLeaf)
@@ -388,7 +480,6 @@ func TestSnowflakeFloor(t *testing.T) {
 // Setting columns reads them once, and checks them.
 func TestSetFloors(t *testing.T) {
 	s := newShop(t)
-	t.Setenv("FLOORS_TEST_DB", s.ordersURL)
 	s.exec(s.orders, "INSERT INTO orders VALUES (4711, 1)", "CREATE TABLE texts (id text PRIMARY KEY)")
 	n := s.node(t.TempDir())
 	if _, err := n.Next(t.Context(), "orders"); err != nil {
@@ -403,16 +494,16 @@ func TestSetFloors(t *testing.T) {
 	}
 	for name, f := range map[string]service.FloorFrom{
 		"a password in it": {URL: s.ordersURL, Table: "orders", Column: "id"},
-		"no such column":   {URL: "env:FLOORS_TEST_DB", Table: "orders", Column: "none"},
-		"no numbers":       {URL: "env:FLOORS_TEST_DB", Table: "texts", Column: "id"},
-		"no index":         {URL: "env:FLOORS_TEST_DB", Table: "orders", Column: "n"},
+		"no such column":   {URL: s.reference, Table: "orders", Column: "none"},
+		"no numbers":       {URL: s.reference, Table: "texts", Column: "id"},
+		"no index":         {URL: s.reference, Table: "orders", Column: "n"},
 		"no variable":      {URL: "env:FLOORS_TEST_NONE", Table: "orders", Column: "id"},
 	} {
 		if _, err := set(f); err == nil || strings.Contains(err.Error(), s.ordersURL) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	tag, err := set(service.FloorFrom{URL: "env:FLOORS_TEST_DB", Table: "orders", Column: "id"})
+	tag, err := set(service.FloorFrom{URL: s.reference, Table: "orders", Column: "id"})
 	if err != nil || tag.Mark != 4712 || len(service.FloorsOf(tag)) != 1 {
 		t.Errorf("the tag is %+v, %v", tag, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/store/driver"
 )
 
@@ -41,8 +42,14 @@ const maxFloorAhead = 10 * time.Minute
 // floorAlarm is for how long a mark that was behind is an alarm.
 const floorAlarm = 24 * time.Hour
 
-// FloorRaised is the message of the log for a mark that was behind.
-const FloorRaised = "a mark was behind the numbers in a column, and was raised above them"
+// Messages of the log: for a mark that was behind, for workers that begin above a column,
+// and for a tag that is refused, and is not any more.
+const (
+	FloorRaised  = "a mark was behind the numbers in a column, and was raised above them"
+	WorkersAbove = "the workers of a pool go on above the newest number in a column"
+	floorUnread  = "a tag is refused: no witness knows how far it was issued, and its columns cannot be read"
+	floorRead    = "the columns of a tag that was refused are read again"
+)
 
 // A FloorReader returns the highest number in a column, 0 for none, within a bounded time.
 type FloorReader func(ctx context.Context, url, table, column string) (int64, error)
@@ -59,6 +66,7 @@ type floors struct {
 	tags   map[string]struct{} // that need no look any more; a plain map, since every tag that is used is in it
 	pools  map[string]time.Time
 	raised map[string]raised
+	unread map[string]string // why the columns of tags cannot be read, as the log has it
 }
 
 type raised struct {
@@ -148,10 +156,35 @@ func (s *Service) highest(ctx context.Context, tag string, all []FloorFrom) (int
 }
 
 // unread is the error for a line that cannot be issued from because its columns cannot be
-// read. The cause is told in words: it says nothing about the store.
-func unread(tag string, err error) error {
-	return fmt.Errorf("%w: no witness knows how far tag %q was issued, and its columns cannot be read: %s; it is refused until they can, or until an operator says where it goes on (hapax tags set %s --floor N --floor-stated)",
-		hapax.ErrStoreUnsafe, tag, hapax.Message(err), tag)
+// read. The cause is told in words: it says nothing about the store. Callers over the
+// network do not get it, since it may name hosts, so it is logged, once.
+func (s *Service) unread(tag string, err error) error {
+	why := hapax.Message(err)
+	s.floors.mu.Lock()
+	was := s.floors.unread[tag]
+	if s.floors.unread == nil {
+		s.floors.unread = map[string]string{}
+	}
+	if len(s.floors.unread) < maxFloorAlarms || was != "" {
+		s.floors.unread[tag] = why
+	}
+	s.floors.mu.Unlock()
+	if was != why {
+		s.log.Error(floorUnread, "tag", tag, "cause", why, "code", string(api.ErrFloorUnread.Code()))
+	}
+	return fmt.Errorf("%w: tag %q: %s; it is refused until they can be read, or until an operator says where it goes on (hapax tags set %s --floor N --floor-stated)",
+		api.ErrFloorUnread, tag, why, tag)
+}
+
+// readAgain tells that a tag's columns were read that could not be.
+func (s *Service) readAgain(tag string) {
+	s.floors.mu.Lock()
+	_, was := s.floors.unread[tag]
+	delete(s.floors.unread, tag)
+	s.floors.mu.Unlock()
+	if was {
+		s.log.Info(floorRead, "tag", tag)
+	}
 }
 
 func (f *floors) settled(tag string) bool {
@@ -168,6 +201,7 @@ func (f *floors) settle(tag string) {
 		f.tags = map[string]struct{}{}
 	}
 	f.tags[tag] = struct{}{}
+	delete(f.unread, tag) // an operator may have spoken
 }
 
 // keeper returns what knows the witnesses; nil where nobody does.
@@ -216,8 +250,9 @@ func (s *Service) settleLine(ctx context.Context, t hapax.Tag) error {
 	}
 	most, err := s.highest(ctx, t.Name, all)
 	if err != nil {
-		return unread(t.Name, err)
+		return s.unread(t.Name, err)
 	}
+	s.readAgain(t.Name)
 	if most >= t.Mark {
 		to := most + 1
 		if _, err := s.store.UpdateTag(ctx, t.Name, floorUpdate(to)); err != nil {
@@ -287,7 +322,7 @@ func (s *Service) admitWorkers(ctx context.Context, req *hapax.AcquireRequest) e
 	if from := req.Term.Now.Add(-req.Term.Behind); !above.IsZero() && from.Before(above) {
 		if ahead := above.Sub(req.Term.Now); ahead > maxFloorAhead {
 			return fmt.Errorf("%w: pool %q: the newest number in a column of its tags is of %s, %v ahead of this clock: correct the clock, or the row",
-				hapax.ErrStoreUnsafe, req.Pool, above.UTC().Format(time.RFC3339), ahead.Round(time.Second))
+				api.ErrFloorUnread, req.Pool, above.UTC().Format(time.RFC3339), ahead.Round(time.Second))
 		}
 		req.Term.Now = above.Add(req.Term.Behind)
 	}
@@ -331,13 +366,14 @@ func (s *Service) settleTimed(ctx context.Context, t hapax.Tag, layout hapax.Lay
 	}
 	most, err := s.highest(ctx, t.Name, FloorsOf(t))
 	if err != nil {
-		return above, unread(t.Name, err)
+		return above, s.unread(t.Name, err)
 	}
+	s.readAgain(t.Name)
 	if above, err = newestOf(t.Name, most, layout); err != nil {
 		return above, err
 	}
 	if !above.IsZero() {
-		s.log.Info("the workers of a pool go on above the newest number in a column", "pool", t.Pool, "tag", t.Name, "above", above.UTC().Format(time.RFC3339Nano))
+		s.log.Info(WorkersAbove, "pool", t.Pool, "tag", t.Name, "above", above.UTC().Format(time.RFC3339Nano))
 		if above.After(s.now()) {
 			s.wasBehind("pool "+t.Pool, t.Name, s.now().UnixMilli(), above.UnixMilli())
 		}
@@ -366,7 +402,7 @@ func newestOf(tag string, most int64, layout hapax.Layout) (time.Time, error) {
 	}
 	at, err := layout.Time(hapax.ID(most))
 	if err != nil {
-		return at, fmt.Errorf("%w: tag %q: its column holds %d: %s", hapax.ErrStoreUnsafe, tag, most, hapax.Message(err))
+		return at, fmt.Errorf("%w: tag %q: its column holds %d: %s", api.ErrFloorUnread, tag, most, hapax.Message(err))
 	}
 	return at.Add(layout.Unit()), nil
 }

@@ -28,6 +28,15 @@ var harmful = []Trouble{
 		Not:   "Do not take floor_from away to begin where the store says.",
 	},
 	{
+		ID: "floor-unread", Title: "A tag waits for its columns to be read",
+		Codes:    []string{"floor_unread"},
+		Messages: []string{"a tag is refused: no witness knows how far it was issued, and its columns cannot be read", "the columns of a tag that was refused are read again"},
+		Means:    "No witness knows how far a tag was issued, and a column of its floor_from cannot be read, or holds what cannot be a number of the tag. This tag is refused, and no other.",
+		Cause:    "The database is away, its account may not read, the column lost its index, or the variable or file with the URL is missing on this node: the line of the log says which. With snowflakes also a row, or a clock, that is wrong.",
+		Do:       "Mend that; the tag goes on by itself. `hapax doctor` reads the columns, too. Where the database is lost, say where the tag goes on, above all that was used: `hapax tags set TAG --floor N --floor-stated`.",
+		Not:      "Do not take floor_from away: the tag would go on from what may be an old mark.",
+	},
+	{
 		ID: "store-went-back", Title: "The store went back",
 		Codes:  []string{"store_rolled_back", "fenced"},
 		Alarms: []string{"store_went_back"}, Alerts: []string{"HapaxFenced"},

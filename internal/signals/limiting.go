@@ -110,7 +110,7 @@ var limiting = []Trouble{
 		Codes: []string{"store_unsafe"}, Alerts: []string{"HapaxStoreUnsafe"},
 		Messages: []string{"the store is not as safe as it could be"},
 		Means:    "By its settings the store may forget writes in a crash or a failover. The guard notices and heals that, at the price of a stop of seconds.",
-		Cause:    "Settings of the store; the field code says which. See Choosing a store. Or the columns of a tag's floor_from cannot be read, and no witness knows the tag: the message names both, and the tag is refused until they can, or until `hapax tags set TAG --floor N --floor-stated`.",
+		Cause:    "Settings of the store; the field code says which. See Choosing a store.",
 		Do:       "Change the settings as the message says.",
 		Not:      "Do not rely on backups to mend it: they are older still.",
 	},

@@ -63,6 +63,7 @@ var statuses = map[hapax.Code]connect.Code{
 	hapax.ErrClosed.Code():             connect.CodeUnavailable,
 	strategy.ErrRejected.Code():        connect.CodePermissionDenied,
 	api.ErrLimitExceeded.Code():        connect.CodeResourceExhausted,
+	api.ErrFloorUnread.Code():          connect.CodeUnavailable,
 	api.ErrUnauthenticated.Code():      connect.CodeUnauthenticated,
 	api.ErrPermissionDenied.Code():     connect.CodePermissionDenied,
 	strategy.ErrPluginFailed.Code():    connect.CodeInternal,

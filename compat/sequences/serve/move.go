@@ -34,17 +34,21 @@ func (m *imported) Move(ctx context.Context, to moves.Target, o mount.MoveOption
 		}
 	}
 	by := map[string]*moving{}
+	var closed []*moving
 	var defs []hapax.Tag
 	var others []moves.Move
 	for _, d := range m.all {
 		for _, s := range d.sources {
 			v := &moving{Source: s, in: d}
 			if s.Closed != nil && (s.Closed.How == sequences.Stop || s.Closed.How == m.switchOf()) && len(s.Wrong) == 0 {
-				closed, err := moves.PlanClosed(ctx, to, s.Tag, closes(s, s.Closed.How))
+				done, err := moves.PlanClosed(ctx, to, s.Tag, closes(s, s.Closed.How))
 				if err != nil {
 					return all, err
 				}
-				others = append(others, closed)
+				others = append(others, done)
+				if done.Reason == nil {
+					closed = append(closed, v)
+				}
 				continue
 			}
 			var def hapax.Tag
@@ -75,6 +79,20 @@ func (m *imported) Move(ctx context.Context, to moves.Target, o mount.MoveOption
 		progress, end := o.Bar("moving")
 		err = moves.Apply(ctx, all.Tags, func(ctx context.Context, t *moves.Move) error { return m.moveOne(ctx, to, by[t.Tag.Name], t, o) }, progress)
 		end()
+		for _, t := range all.Tags {
+			if t.Reason == nil {
+				closed = append(closed, by[t.Tag.Name])
+			}
+		}
+		for _, v := range closed {
+			note, err2 := "", err
+			if err == nil {
+				note, err2 = v.in.keepFloors(ctx, to, v.Source)
+			}
+			if err = err2; note != "" {
+				all.Notes = append(all.Notes, note)
+			}
+		}
 	}
 	all.Tags = append(all.Tags, others...)
 	return all, err

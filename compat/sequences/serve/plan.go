@@ -104,7 +104,7 @@ func (i *importing) planned(ctx context.Context, to moves.Target, s *sequences.S
 
 // YAML implements mount.Imported: it is the plan, as a script.
 func (m *imported) YAML(string) string {
-	var b, shut, left strings.Builder
+	var b, shut, floors, left strings.Builder
 	b.WriteString(`#!/bin/sh
 # Moves sources of numbers to hapax tags, by the switch ` + m.how + `. Read it, then run it: hapax's own
 # flags, such as --server URL, are its arguments. It can be run again. Or give the same command
@@ -126,6 +126,12 @@ func (m *imported) YAML(string) string {
 			tags++
 			b.WriteString(text)
 			shut.WriteString(steps)
+			all, why := d.floorsOf(s)
+			if flags := floorArguments(all); flags != "" {
+				fmt.Fprintf(&floors, "hapax tags set %s%s \"$@\"\n", shellWord(s.Tag), flags)
+			} else if why != "" {
+				fmt.Fprintf(&floors, "#   %s: %s\n", comment(s.Tag), comment(why))
+			}
 		}
 		for _, other := range d.others {
 			fmt.Fprintf(&left, "#   %s\n", comment(other))
@@ -135,6 +141,9 @@ func (m *imported) YAML(string) string {
 		b.WriteString("\n# Nothing is to be moved.\n")
 	} else {
 		b.WriteString("\n# The tags are there. From here on the sources are shut.\n" + shut.String())
+	}
+	if floors.Len() > 0 {
+		b.WriteString("\n# The last witness of a store that is lost: the servers need the same variables or files, best\n# with an account that may only read.\n" + floors.String())
 	}
 	if left.Len() > 0 {
 		b.WriteString("\n# Not moved:\n" + left.String())
@@ -221,6 +230,16 @@ func (m *imported) NativeYAML(context.Context) (string, error) {
 			fmt.Fprintf(&b, "  %s:\n    kind: segment\n    start: %d\n", moves.Quote(s.Tag), def.Start)
 			if def.Delta > 1 {
 				fmt.Fprintf(&b, "    delta: %d\n    remainder: %d\n", def.Delta, def.Remainder)
+			}
+			all, why := d.floorsOf(s)
+			if why != "" {
+				fmt.Fprintf(&b, "    # no floor_from: %s\n", comment(why))
+			}
+			for k, f := range all {
+				if k == 0 {
+					b.WriteString("    floor_from:\n")
+				}
+				fmt.Fprintf(&b, "      - {url: %s, table: %s, column: %s}\n", moves.Quote(f.URL), moves.Quote(f.Table), moves.Quote(f.Column))
 			}
 		}
 	}

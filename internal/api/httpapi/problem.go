@@ -99,6 +99,7 @@ var statuses = map[hapax.Code]int{
 	hapax.ErrClosed.Code():             http.StatusServiceUnavailable,
 	strategy.ErrRejected.Code():        http.StatusForbidden,
 	api.ErrLimitExceeded.Code():        http.StatusTooManyRequests,
+	api.ErrFloorUnread.Code():          http.StatusServiceUnavailable,
 	api.ErrUnauthenticated.Code():      http.StatusUnauthorized,
 	api.ErrPermissionDenied.Code():     http.StatusForbidden,
 	strategy.ErrPluginFailed.Code():    http.StatusInternalServerError,

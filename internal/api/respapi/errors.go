@@ -59,6 +59,7 @@ var translations = map[hapax.Code]translation{
 	strategy.ErrPluginMismatch.Code():  {"ERR", false},
 	strategy.ErrUnknownStrategy.Code(): {"ERR", false},
 	api.ErrLimitExceeded.Code():        {"LIMIT", false},
+	api.ErrFloorUnread.Code():          {"UNAVAILABLE", true},
 	api.ErrUnauthenticated.Code():      {"WRONGPASS", true},
 	api.ErrPermissionDenied.Code():     {"NOPERM", false},
 	hapax.ErrInternal.Code():           {"FAILED", true},
