@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,6 +13,8 @@ import (
 	"github.com/hapax-id/hapax/compat/sequences"
 	"github.com/hapax-id/hapax/internal/mount"
 	"github.com/hapax-id/hapax/internal/moves"
+	"github.com/hapax-id/hapax/internal/patience"
+	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
@@ -125,20 +126,24 @@ func (c *crowd) startNew(writers int) {
 	}
 }
 
-// await waits until so many more rows were written of both kinds, as far as the old one
-// still may.
+// await waits until so many more rows were written.
 func (c *crowd) await(n *atomic.Int64, more int64) {
-	for from := n.Load(); n.Load() < from+more && c.t.Context().Err() == nil; {
-	}
+	c.t.Helper()
+	from := n.Load()
+	patience.Until(c.t, fmt.Sprintf("%d more rows", more), func() bool { return n.Load() >= from+more })
 }
 
 // Writers that go on with the old source during a switch, which is killed at each of its
 // changes and repeated, write no number twice, and none at or above the tag's first number.
-func TestCrowd(t *testing.T) {
-	writers, points := 3, []int{0, 1, 2, 3, -1}
-	if os.Getenv("HAPAX_TEST_SOAK") != "" {
-		writers, points = 20, []int{0, 1, 2, 3, 0, 1, 2, 3, -1, -1}
-	}
+func TestCrowd(t *testing.T) { crowds(t, 3, []int{0, 1, 2, 3, 4, 5, -1}) }
+
+// As TestCrowd, with twenty writers of each kind.
+func TestCrowdSoak(t *testing.T) {
+	patience.Soak(t, "forty writers on two servers")
+	crowds(t, 20, []int{0, 1, 2, 3, 4, 5, 1, 2, 3, -1})
+}
+
+func crowds(t *testing.T, writers int, points []int) {
 	postgres := func(t *testing.T) (string, *sql.DB) {
 		address, db := newPostgres(t)
 		do(t, db, "CREATE SEQUENCE s CACHE 100", "CREATE TABLE orders (id bigint DEFAULT nextval('s'), new boolean DEFAULT false)", "ALTER SEQUENCE s OWNED BY orders.id", "CREATE INDEX ON orders (id)")
@@ -173,6 +178,8 @@ func TestCrowd(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s/%s/killed at %d", tt.name, tt.how, point), func(t *testing.T) {
 				address, db := tt.make(t)
+				const reference = "env:SEQUENCES_TEST_DB"
+				t.Setenv("SEQUENCES_TEST_DB", address)
 				db.SetMaxOpenConns(2*writers + 4)
 				db.SetMaxIdleConns(2*writers + 4)
 				c := &crowd{t: t, db: db, store: memstore.New(), how: tt.how, oldIns: "INSERT INTO orders (new) VALUES (false)", newIn: "INSERT INTO orders (id, new) VALUES (%d, true)"}
@@ -188,7 +195,7 @@ func TestCrowd(t *testing.T) {
 				k := &killing{Target: c.store, point: point}
 				move := func() error {
 					i := importing{how: string(tt.how)}
-					m := read(t, i, address)
+					m := read(t, i, reference)
 					if s := m.source(t, crowdTag); s.Closed == nil && len(s.Feeds) != 1 {
 						t.Fatalf("the source feeds %v", s.Feeds)
 					}
@@ -227,6 +234,10 @@ func TestCrowd(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
+				if all := service.FloorsOf(tag); len(all) != 1 || all[0].URL != reference || all[0].Column != "id" {
+					t.Errorf("the tag has floor_from %+v", all)
+				}
+				t.Logf("%d rows the old way, %d the new one", c.old.Load(), c.new.Load())
 				twice := number(t, db, "SELECT count(*) - count(DISTINCT id) FROM orders")
 				if (twice > 0) != tt.broken {
 					t.Errorf("%d numbers are there twice; %d rows the old way, %d the new one", twice, c.old.Load(), c.new.Load())
