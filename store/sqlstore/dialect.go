@@ -159,7 +159,8 @@ func newStatements(d *dialect, prefix string) statements {
 	s := statements{
 		guarded: d.guarded(d, here, same),
 
-		meta:       "SELECT name, value FROM {meta}",
+		// What reads a whole table does so along its key: see the session of PostgreSQL.
+		meta:       "SELECT name, value FROM {meta} ORDER BY name",
 		metaInsert: "INSERT INTO {meta} (name, value, format) VALUES (?, ?, ?)",
 		here:       "SELECT 1" + here,
 		clock:      "SELECT " + d.clock,
@@ -181,7 +182,7 @@ func newStatements(d *dialect, prefix string) statements {
 		tagHeal: "UPDATE {tags} SET mark = GREATEST(mark, ?), token = GREATEST(token, ?) + 1, key_hash = '', run = 0" +
 			" WHERE name = ? AND kind = ? AND pool = ?" + still,
 
-		fenced:     "SELECT token FROM {tags} LIMIT 0",
+		fenced:     "SELECT token FROM {tags} WHERE name = ''",
 		addFencing: "ALTER TABLE {tags} ADD COLUMN token BIGINT NOT NULL DEFAULT 0",
 
 		row:       "SELECT value FROM {rows} WHERE tbl = ? AND name = ?",
@@ -209,8 +210,6 @@ func newStatements(d *dialect, prefix string) statements {
 		q.compile(d, names)
 	}
 	s.schema = d.schema(prefix)
-	for _, table := range []string{"tags", "rows"} {
-		s.anyOf = append(s.anyOf, "SELECT 1 FROM "+prefix+table+" LIMIT 1")
-	}
+	s.anyOf = []string{"SELECT 1 FROM " + prefix + "tags ORDER BY name LIMIT 1", "SELECT 1 FROM " + prefix + "rows ORDER BY tbl, name LIMIT 1"}
 	return s
 }

@@ -3,6 +3,9 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
+	"fmt"
+	"reflect"
+	"strings"
 	"time"
 )
 
@@ -17,4 +20,29 @@ func Value[T any](s *Store, query string) (v T, err error) {
 		return s.queryRow(ctx, c, query, nil, &v)
 	})
 	return v, err
+}
+
+// Statements returns all queries of a store by name, those that it reads older tables with aside.
+func (s *Store) Statements() map[string]string {
+	all := map[string]string{}
+	fields := reflect.ValueOf(s.sql)
+	for i := range fields.NumField() {
+		name, value := fields.Type().Field(i).Name, fields.Field(i)
+		if strings.HasPrefix(name, "older") || value.Kind() != reflect.String || value.Len() == 0 {
+			continue
+		}
+		all[name] = strings.Replace(value.String(), "{marks}", s.Bind(s.dialect.mark), 1)
+	}
+	for i, q := range s.sql.anyOf {
+		all[fmt.Sprint("anyOf", i)] = q
+	}
+	for call, q := range s.sql.guarded {
+		all[fmt.Sprint("guarded", call)] = q.text
+	}
+	return all
+}
+
+// Session calls f with a connection that is set up as the store's are.
+func (s *Store) Session(ctx context.Context, f func(context.Context, *sql.Conn) error) error {
+	return s.do(ctx, "test", f)
 }
