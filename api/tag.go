@@ -18,6 +18,16 @@ type Tag struct {
 	Code     string     `json:"code,omitempty"`
 	Old      []string   `json:"old_codes,omitempty"` // that still can be parsed, the latest first
 	Strategy string     `json:"strategy,omitempty"`  // unless it is the kind
+
+	FloorFrom []FloorFrom `json:"floor_from,omitempty"`
+}
+
+// A FloorFrom names a column that a tag's numbers are written to: no number at or below
+// the highest in it is issued by a fleet that has no witness of what was.
+type FloorFrom struct {
+	URL    string `yaml:"url" json:"url"` // env:NAME or file:PATH of the database's URL
+	Table  string `yaml:"table" json:"table,omitempty"`
+	Column string `yaml:"column" json:"column,omitempty"`
 }
 
 // Usage is the count of a plugin over a window of time. Numbers are strings in JSON.

@@ -251,8 +251,13 @@ func (s *shop) issue(dir string, batches int) (f fleet) {
 // write takes numbers, again while a column cannot be read, and writes them as rows.
 func (s *shop) write(n *node, ids []hapax.ID) error {
 	k, err := n.NextN(s.t.Context(), "orders", ids)
-	for over := time.Now().Add(patience.Long); k == 0 && s.hides != nil && errors.Is(err, api.ErrFloorUnread) && time.Now().Before(over); k, err = n.NextN(s.t.Context(), "orders", ids) {
-		s.refused.Add(1)
+	for over := time.Now().Add(patience.Long); k == 0 && time.Now().Before(over); k, err = n.NextN(s.t.Context(), "orders", ids) {
+		switch {
+		case s.hides != nil && errors.Is(err, api.ErrFloorUnread):
+			s.refused.Add(1)
+		case !hapax.IsTransient(err): // else the node has joined again, on a machine that was busy
+			return err
+		}
 		patience.Again()
 	}
 	numbers := make([]int64, k)

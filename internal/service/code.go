@@ -96,6 +96,7 @@ func CodeOf(t hapax.Tag) (spec string, old []string) {
 func TagOf(t hapax.Tag) api.Tag {
 	v := api.Tag{Name: t.Name, Kind: t.Kind, Step: t.Step, MinStep: t.MinStep, MaxStep: t.MaxStep, Pool: t.Pool, Deleted: t.Deleted, Strategy: StrategyOf(t)}
 	v.Code, v.Old = CodeOf(t)
+	v.FloorFrom = FloorsOf(t)
 	if t.Kind == hapax.KindSegment {
 		v.Start, v.Mark = new(hapax.ID(t.Start)), new(hapax.ID(t.Mark))
 	}

@@ -15,13 +15,8 @@ import (
 	"github.com/hapax-id/hapax/store/driver"
 )
 
-// A FloorFrom names a column that a tag's numbers are written to: no number at or below
-// the highest in it is issued by a fleet that has no witness of what was.
-type FloorFrom struct {
-	URL    string `yaml:"url" json:"url"` // env:NAME or file:PATH of the database's URL
-	Table  string `yaml:"table" json:"table,omitempty"`
-	Column string `yaml:"column" json:"column,omitempty"`
-}
+// A FloorFrom names a column that a tag's numbers are written to.
+type FloorFrom = api.FloorFrom
 
 // In place of a URL: no columns any more, and that an operator speaks for the columns, with
 // a floor, in place of a database that cannot be read.
@@ -105,7 +100,7 @@ func ParseFloor(text string) (FloorFrom, error) {
 	if len(parts) != 3 {
 		return FloorFrom{}, outOfRange("floor_from", "(not shown)", "URL,TABLE,COLUMN, such as env:ORDERS_DB,orders,id")
 	}
-	return FloorFrom{parts[0], parts[1], parts[2]}, nil
+	return FloorFrom{URL: parts[0], Table: parts[1], Column: parts[2]}, nil
 }
 
 // checkFloors judges the columns of a definition.
