@@ -36,6 +36,8 @@ type Entry struct {
 	About string    `json:"about,omitempty"` // the attributes, as key=value
 	See   string    `json:"see,omitempty"`   // where the runbook tells of it
 
+	Times int `json:"times,omitempty"` // that it was logged, the last time at At; 0 stands for 1
+
 	// Subject is the tag or pool that it tells of, or what an alarm is about.
 	Subject string `json:"subject,omitempty"`
 	Pool    bool   `json:"pool,omitempty"` // the subject is one
@@ -144,13 +146,29 @@ func (l *Log) WithGroup(name string) slog.Handler {
 	return &Log{l.Handler.WithGroup(name), l.attrs, name, l.kept}
 }
 
+// sameWithin is how many of the newest entries are looked through for one that says the
+// same: trouble that goes on would leave no room for anything else.
+const sameWithin = 10
+
 func (e *entries) add(entry Entry) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	for i := len(e.all) - 1; i >= max(0, len(e.all)-sameWithin); i-- {
+		if !entry.Audit && entry.repeats(&e.all[i]) {
+			entry.Times = max(e.all[i].Times, 1) + 1
+			e.all = slices.Delete(e.all, i, i+1)
+			break
+		}
+	}
 	if len(e.all) >= maxKept {
 		e.all = append(e.all[:0], e.all[len(e.all)-maxKept+1:]...)
 	}
 	e.all = append(e.all, entry)
+}
+
+// repeats reports whether an entry says what an older one says.
+func (e *Entry) repeats(old *Entry) bool {
+	return e.Text == old.Text && e.About == old.About && e.Level == old.Level && e.Audit == old.Audit
 }
 
 // last returns up to so many entries, the newest first.

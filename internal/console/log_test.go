@@ -40,3 +40,31 @@ func TestLogByNodeAndLevel(t *testing.T) {
 		}
 	}
 }
+
+// What is logged over and over is one entry that counts, so that there is room for others;
+// what somebody did is told each time.
+func TestLogRepeats(t *testing.T) {
+	kept := NewLog(slog.DiscardHandler)
+	log := slog.New(kept)
+	log.Error("the first")
+	for i := range 2 * maxKept {
+		log.Warn("again", "tag", "orders")
+		log.Warn("and again", "tag", "orders", "n", i%2)
+		log.WithGroup("audit").Info("an action")
+	}
+	all := kept.last(maxKept)
+	times := map[string]int{}
+	for _, e := range all {
+		times[e.Text+" "+e.About] += max(e.Times, 1)
+	}
+	if times["again tag=orders"] != 2*maxKept || times["and again tag=orders n=0"] != maxKept || times["an action "] != maxKept-3 {
+		t.Errorf("of %d entries, they were logged %v times", len(all), times)
+	}
+	log.Warn("the last one", "tag", "orders")
+	if e := kept.last(1)[0]; e.Text != "the last one" || e.Times != 0 {
+		t.Errorf("the last entry is %+v", e)
+	}
+	s := newStand(t, nil, func(o *Options) { o.Log = kept })
+	_, _, text := s.get(t, Prefix+"log?level=warn")
+	wants(t, "the log", text, `again <span class="dim">600 times</span>`)
+}

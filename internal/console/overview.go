@@ -150,8 +150,15 @@ func (c *Console) overview(v *visit) error {
 	if answered < len(out.Nodes) {
 		b.Verdict += fmt.Sprintf("; %d not heard", len(out.Nodes)-answered)
 	}
+	b.Troubles = together(b.Troubles, func(t *trouble) (*string, trouble) { same := *t; same.Node = ""; return &t.Node, same })
 	slices.SortStableFunc(b.Troubles, func(a, b trouble) int { return cmp.Compare(a.Class, b.Class) })
-	slices.SortStableFunc(b.Alarms, func(a, b nodeAlarm) int { return b.Since.Compare(a.Since) })
+	slices.SortStableFunc(b.Alarms, func(a, b nodeAlarm) int { return a.Since.Compare(b.Since) }) // merged, it is up since the first
+	b.Alarms = together(b.Alarms, func(a *nodeAlarm) (*string, nodeAlarm) {
+		same := *a
+		same.Node, same.Since = "", time.Time{}
+		return &a.Node, same
+	})
+	slices.Reverse(b.Alarms)
 	if b.More = max(0, len(b.Alarms)-maxAlarmsShown); b.More > 0 {
 		b.Alarms = b.Alarms[:maxAlarmsShown]
 	}
@@ -159,6 +166,23 @@ func (c *Console) overview(v *visit) error {
 	out.Body = b
 	c.render(v.w, http.StatusOK, "overview", out)
 	return nil
+}
+
+// together makes one of those that differ in the node alone. Key returns the name of the
+// node, and what else there is to say.
+func together[T any, K comparable](all []T, key func(*T) (*string, K)) (merged []T) {
+	at := map[K]int{}
+	for i := range all {
+		node, same := key(&all[i])
+		if first, ok := at[same]; ok {
+			of, _ := key(&merged[first])
+			*of += ", " + *node
+			continue
+		}
+		at[same] = len(merged)
+		merged = append(merged, all[i])
+	}
+	return merged
 }
 
 // add takes what a node says into the whole.
