@@ -21,7 +21,7 @@ type Config struct {
 	Passwords []Secret // of their accounts
 	Servers   []string // tinyid.server, of a client
 	Token     Secret   // tinyid.token, of a client
-	Port      int      // server.port; 0: the default
+	Port      int      // server.port, or Spring's; 0: TinyID's
 
 	// ContextPath is server.context-path; empty: that of the properties that TinyID ships,
 	// and "/" none, as where a server's file does not name one.
@@ -105,7 +105,7 @@ func ReadProperties(r io.Reader) (Config, error) {
 	s.Idle(moves.IdlePool, datasourceKey+"type")
 	s.Idle("Without effect, of databases that "+namesKey+" does not list", s.Left(datasourceKey)...)
 	s.Idle("Without effect here, where a batch has up to 100,000 numbers", "batch.size.max")
-	if c.Port, err = port(s); err != nil {
+	if c.Port, err = port(s, len(c.Databases) > 0); err != nil {
 		return c, err
 	}
 	c.ContextPath = contextPath(s)
@@ -114,16 +114,22 @@ func ReadProperties(r io.Reader) (Config, error) {
 	return c, err
 }
 
-// What TinyID's server has in the properties that it ships.
+// What TinyID's server has in the properties that it ships, and where Spring Boot listens
+// if those do not say.
 const (
-	defaultPort = 9999
+	shippedPort = 9999
 	shippedPath = "/tinyid"
+	springPort  = 8080
 )
 
-func port(s *moves.Settings) (int, error) {
+func port(s *moves.Settings, ofServer bool) (int, error) {
 	key, text := s.Take("server.port")
-	if text == "" {
-		return defaultPort, nil
+	switch {
+	case text == "" && !ofServer:
+		return 0, nil
+	case text == "":
+		s.Note("As in Spring Boot where the file does not say; the server itself is to have another address with http", "server.port")
+		return springPort, nil
 	}
 	n, err := strconv.ParseUint(text, 10, 16)
 	if err != nil || n == 0 {
@@ -185,7 +191,7 @@ func (c Config) door() string {
 	if path := cmp.Or(c.ContextPath, shippedPath); path != shippedPath {
 		at = "    context_path: " + moves.Quote(path) + "\n"
 	}
-	return at + fmt.Sprintf("    http: 127.0.0.1:%d\n", cmp.Or(c.Port, defaultPort))
+	return at + fmt.Sprintf("    http: 127.0.0.1:%d\n", cmp.Or(c.Port, shippedPort))
 }
 
 // NativeYAML returns the block that serves the same routes at the same address from native

@@ -57,6 +57,14 @@ compat:
 	}
 }
 
+// A file without a port is one whose server listens where Spring has it.
+func TestSpringsPort(t *testing.T) {
+	c, err := tinyid.ReadProperties(strings.NewReader("datasource.tinyid.names=a\ndatasource.tinyid.a.url=jdbc:mysql://h/d\nserver.context-path=/tinyid\n"))
+	if text := c.YAML(""); err != nil || !strings.Contains(text, "    http: 127.0.0.1:8080\n") || !strings.Contains(text, "# As in Spring Boot where the file does not say") {
+		t.Errorf("%v\n%s", err, text)
+	}
+}
+
 // The files that TinyID ships, for one environment with a database and for one with two, are
 // carried over as they are; other context paths are served at theirs, and none at /id/.
 func TestContextPath(t *testing.T) {

@@ -13,12 +13,14 @@ import (
 // and Dubbo's elements.
 func (r *reader) beans(d *springxml.Document) error {
 	is := func(b *springxml.Bean) bool { return slices.Contains(services, b.Is()) }
+	var chosen string
 	if r.bean != "" || slices.ContainsFunc(d.Beans, is) {
 		b, err := d.One("service of Vesta's", r.bean, services...)
 		if err != nil {
 			return err
 		}
 		r.known++
+		chosen = b.ID
 		if b.Is() == services[0] {
 			d.Claim(b, r.texts(d, map[string]string{
 				"providerType": provider, "machineId": machine, "ips": addresses, "type": kind, "version": version, "genMethod": genMethod,
@@ -28,14 +30,24 @@ func (r *reader) beans(d *springxml.Document) error {
 			r.service(d, b)
 		}
 	}
+	// Another service's exports are not this one's, nor is Dubbo where it is for those alone.
+	exported := func(e *springxml.Element) bool {
+		return e.Name == "dubbo:service" && strings.HasSuffix(e.Attr("interface"), ".IdService")
+	}
+	of := func(e *springxml.Element) bool {
+		ref := e.Attr("ref")
+		return ref == "" || ref == chosen || !slices.ContainsFunc(d.Beans, func(b *springxml.Bean) bool { return b.ID == ref && is(b) })
+	}
+	others := slices.ContainsFunc(d.Elements, exported) &&
+		!slices.ContainsFunc(d.Elements, func(e *springxml.Element) bool { return exported(e) && of(e) })
 	for _, e := range d.Elements {
 		switch prefix, name, _ := strings.Cut(e.Name, ":"); {
-		case prefix != "dubbo":
+		case prefix != "dubbo", exported(e) && !of(e), others && (name == "registry" || name == "protocol"):
 		case name == "registry":
 			r.registry(d, e)
 		case name == "protocol":
 			r.protocol(d, e)
-		case name == "service" && strings.HasSuffix(e.Attr("interface"), ".IdService"):
+		case exported(e):
 			d.ClaimElement(e, map[string]func(where, value string){
 				"interface": r.setter(iface), "group": r.setter(group), "version": r.setter(revision),
 			}, "id", "ref", "timeout", "retries", "loadbalance", "protocol", "registry", "application", "owner", "executes", "actives", "connections", "cluster", "delay", "weight", "async", "cache", "validation", "accesslog", "document", "dynamic", "register")

@@ -253,3 +253,42 @@ func TestShippedServer(t *testing.T) {
 		}
 	}
 }
+
+// Of two services that are exported with Dubbo, each has its own export; one that is not
+// exported has no Dubbo.
+func TestExportsOfTwoServices(t *testing.T) {
+	bean := func(id, machine string) string {
+		return `<bean id="` + id + `" class="com.robert.vesta.service.factory.IdServiceFactoryBean" p:machineId="` + machine + `"/>`
+	}
+	dir := accounting.Case{"two.xml": `<beans>` + bean("a", "7") + bean("b", "9") + bean("local", "11") + `
+	<dubbo:protocol name="dubbo" port="20999"/>
+	<dubbo:registry address="zookeeper://10.0.0.1:2181"/>
+	<dubbo:service interface="com.robert.vesta.service.intf.IdService" ref="a" group="of-a"/>
+	<dubbo:service interface="com.robert.vesta.service.intf.IdService" ref="b" group="of-b"/>
+</beans>`}.Write(t)
+	for id, want := range map[string][]string{
+		"a": {`machine: "fixed:7"`, "dubbo: 127.0.0.1:20999", "of-a", "zookeeper://10.0.0.1:2181"}, "b": {`machine: "fixed:9"`, "dubbo: 127.0.0.1:20999", "of-b"}, "local": {`machine: "fixed:11"`},
+	} {
+		c, err := Read(Source{Open: openFile, Path: filepath.Join(dir, "two.xml"), Bean: id})
+		if err != nil {
+			t.Fatal(id, err)
+		}
+		notes, block, _ := strings.Cut(string(c.AppendYAML(nil)), "compat:")
+		for _, part := range want {
+			if !strings.Contains(block, part) {
+				t.Errorf("%s lacks %q:\n%s", id, part, block)
+			}
+		}
+		for _, other := range []string{"of-a", "of-b"} {
+			if strings.Contains(block, other) == (other != "of-"+id) {
+				t.Errorf("%s has the export %s:\n%s", id, other, block)
+			}
+		}
+		if !strings.Contains(notes, "<dubbo:service interface ref group>") {
+			t.Errorf("%s does not say that another export is not read:\n%s", id, notes)
+		}
+		if id == "local" && (strings.Contains(block, "dubbo:") || strings.Contains(block, "registry")) {
+			t.Errorf("%s is not exported, and has Dubbo:\n%s", id, block)
+		}
+	}
+}
