@@ -64,7 +64,7 @@ func lookAtConsole(t *testing.T, long bool) {
 	}}))
 	t.Cleanup(proxy.Close)
 	plan, err := json.Marshal(map[string]any{
-		"url": proxy.URL + "/ids/of/", "control": control.URL, "admin": f.admin, "reader": f.reader, "long": long,
+		"url": proxy.URL + "/ids/of/", "control": control.URL, "admin": f.admin, "reader": f.reader, "long": long, "pictures": os.Getenv("HAPAX_TEST_PICTURES"),
 		"scale": patience.Scale(time.Second).Seconds(), "nodes": []string{f.called("a"), f.called("b"), f.called("c")},
 	})
 	if err != nil {

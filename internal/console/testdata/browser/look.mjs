@@ -7,11 +7,12 @@
 //	control   a URL: a POST to control/NAME does to the fleet what NAME says
 //	scale     by how much to wait longer than a quiet machine needs
 //	long      also what takes long: a clock that is set back, restored stores, a missing node
+//	pictures  a directory for pictures of every page and state; empty for none
 import { createRequire } from "node:module";
 import { readFileSync } from "node:fs";
 import { chromium } from "playwright-core";
 
-const { url, admin, reader, nodes, control, scale, long } = JSON.parse(process.argv[2]);
+const { url, admin, reader, nodes, control, scale, long, pictures } = JSON.parse(process.argv[2]);
 const at = url + "console/";
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const wrong = [];
@@ -26,6 +27,7 @@ async function open(width, colorScheme, javaScriptEnabled = true, storageState =
 	const page = await context.newPage();
 	page.setDefaultTimeout(3 * soon);
 	page.on("console", (m) => {
+		if (page.url().endsWith("name=none") && m.text().includes("404")) return; // of the page itself
 		if (m.type() === "error" || m.type() === "warning") wrong.push(`${page.url()}: console: ${m.text()}`);
 	});
 	page.on("pageerror", (e) => wrong.push(`${page.url()}: ${e}`));
@@ -65,6 +67,25 @@ async function includes(page, what, ...texts) {
 	for (const want of texts) if (!text.includes(want)) wrong.push(`${what} lacks "${want}": ${text.slice(0, 3000)}`);
 }
 
+// clean checks that a page is usable by all, in both schemes and on both devices.
+async function clean(page, what) {
+	for (const width of [390, 1280]) for (const colorScheme of ["light", "dark"]) {
+		await page.setViewportSize({ width, height: 900 });
+		await page.emulateMedia({ colorScheme });
+		const overflow = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+		if (overflow > 0) wrong.push(`${what} at ${width} px is ${overflow} px too wide`);
+		await page.evaluate(axe); // through the debugger, which the page's policy does not bind
+		const rules = { type: "tag", values: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"] };
+		const found = await page.evaluate((runOnly) => window.axe.run(document, { runOnly, resultTypes: ["violations"] }), rules);
+		for (const v of found.violations) {
+			wrong.push(`${what} (${colorScheme}, ${width} px): ${v.id}: ${v.nodes.slice(0, 3).map((n) => n.html.slice(0, 120)).join(" | ")}`);
+		}
+		if (pictures) await page.screenshot({ path: `${pictures}/${what.replace(/\W+/g, "-")}-${width}-${colorScheme}.png`, fullPage: true });
+	}
+	await page.setViewportSize({ width: 1400, height: 900 });
+	await page.emulateMedia({ colorScheme: "light" });
+}
+
 let phase = Date.now();
 function done(what) {
 	console.error(`${what}: ${((Date.now() - phase) / 1000).toFixed(1)} s`);
@@ -94,7 +115,7 @@ const state = await page.context().storageState();
 async function create(page, tag) {
 	await page.goto(at + "tags");
 	await page.getByText("Create a tag").click(); // closed until somebody wants it
-	await page.getByLabel("Name").fill(tag);
+	await page.getByLabel("Name", { exact: true }).fill(tag);
 	await page.getByLabel("Start").fill("7000");
 	await page.getByRole("button", { name: "What would happen" }).click();
 	await page.getByText(/The first number is 7\s000/).waitFor();
@@ -161,33 +182,47 @@ const pages = {
 	"workers": [...nodes, "The pool ends", "hapax workers list"], "worker?pool=default&id=0": ["Retire worker 0", "hapax workers retire default 0"],
 	"fence": [...nodes, "No fence", "hapax nodes"], "clocks": [...nodes, "Against the store"],
 	"decoder?ids=1%202124664409056870400": ["hapax parse"], "planner": ["Proposed", "hapax plan"], "log?only=actions": ["create tag"],
+	"log": ["create tag"], "?range=24h": ["Numbers a second", "Store, ms a grant"], "tags?has=ORD": ["orders"], "tag?name=snowflake": ["of the pool"],
 };
+const bare = { "login": ["Token"], "tag?name=none": ["not found"] };
 {
 	const page = await open(390, "light", true, state);
-	for (const [path, wants] of Object.entries(pages)) {
+	for (const [path, wants] of Object.entries({ ...pages, ...bare })) {
 		await page.goto(at + path);
-		await page.waitForFunction(() => window.htmx !== undefined);
+		if (!(path in bare)) await page.waitForFunction(() => window.htmx !== undefined);
 		await includes(page, path || "overview", ...wants);
-		for (const [width, colorScheme] of [[390, "light"], [1400, "dark"]]) {
-			await page.setViewportSize({ width, height: 900 });
-			await page.emulateMedia({ colorScheme });
-			const overflow = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
-			if (overflow > 0) wrong.push(`${path} at ${width} px is ${overflow} px too wide`);
-			await page.evaluate(axe); // through the debugger, which the page's policy does not bind
-			const rules = { type: "tag", values: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"] };
-			const found = await page.evaluate((runOnly) => window.axe.run(document, { runOnly, resultTypes: ["violations"] }), rules);
-			for (const v of found.violations) {
-				wrong.push(`${path} (${colorScheme}, ${width} px): ${v.id}: ${v.nodes.slice(0, 3).map((n) => n.html.slice(0, 120)).join(" | ")}`);
-			}
-		}
-		await page.setViewportSize({ width: 390, height: 900 });
-		await page.emulateMedia({ colorScheme: "light" });
+		await clean(page, path || "overview");
 	}
 	// The keyboard alone: the first key leads past the navigation.
 	await page.goto(at);
 	await page.keyboard.press("Tab");
 	await page.keyboard.press("Enter");
 	if (!(await page.evaluate(() => location.hash === "#main"))) wrong.push("the first key does not lead to the content");
+	// On to the range of the charts.
+	const reach = async (name) => {
+		for (let i = 0; i < 60; i++) {
+			await page.keyboard.press("Tab");
+			if ((await page.evaluate(() => document.activeElement?.textContent || document.activeElement?.id)) === name) return;
+		}
+		wrong.push(`${page.url()}: no key leads to ${name}`);
+	};
+	await reach("An hour");
+	await page.keyboard.press("Enter");
+	await page.waitForURL(/range=1h$/);
+	await page.getByRole("img", { name: /^Numbers a second: / }).waitFor();
+	// The filter of tags, and the log by level.
+	await page.goto(at + "tags");
+	await reach("has");
+	await page.keyboard.type("RDER");
+	await page.keyboard.press("Enter");
+	await page.waitForURL(/has=RDER/);
+	if (await page.locator("tbody tr").count() !== 1) wrong.push("the filter leaves other tags");
+	await page.goto(at + "log");
+	await reach(await page.locator("#only").evaluate((e) => e.textContent));
+	await page.keyboard.press("End");
+	await reach("Show");
+	await page.keyboard.press("Enter");
+	await page.waitForURL(/only=actions/);
 	await page.context().close();
 }
 done("every page");
@@ -220,6 +255,7 @@ done("a worker, and what happens elsewhere");
 await page.goto(at);
 await told("stop-store");
 await says(page, "the store has stopped", "store_unavailable", "hapax doctor", "What the runbook says");
+await clean(page, "a store that has stopped");
 await asked("why a node refuses", () => page.locator("#live").getByText("store_unavailable").first().waitFor());
 await told("start-store");
 await says(page, "the store is back", "Numbers are issued: 3 of 3 nodes can");
@@ -237,6 +273,10 @@ if (long) {
 	await Promise.all([told("restore-without"), says(page, "the store was restored while a node was dead", /granted nothing: the store went back|refuses the store/)]);
 	await page.getByText("missing: it must say what it used").first().waitFor(); // those who live are asked first
 	await says(page, "a node is missing", "missing: it must say what it used", "hapax nodes settle");
+	await clean(page, "a missing node");
+	await page.goto(at + "fence");
+	await clean(page, "a fence");
+	await page.goto(at);
 	await page.getByRole("link", { name: "Speak for it" }).first().click();
 	await page.getByLabel("Its witness file").setInputFiles(await told("witness"));
 	await page.getByRole("button", { name: "What would happen" }).click();
@@ -250,6 +290,26 @@ if (long) {
 	await told("kill");
 	await says(page, "a node was killed", nodes[2], "does not answer", "hapax nodes");
 }
+
+// A tag of which no numbers are left: the overview leads to it.
+await page.goto(at + "tags");
+await page.getByText("Create a tag").click();
+await page.getByLabel("Name", { exact: true }).fill("used-up");
+await page.getByLabel("Start").fill("9223372032559808511");
+await page.getByLabel("Delta").fill("1048576");
+await page.getByRole("button", { name: "What would happen" }).click();
+await page.getByRole("button", { name: "Create used-up" }).click();
+await page.getByText("The tag was created.").waitFor();
+for (let i = 0, status = 200; status === 200 && i < 10; i++) {
+	status = (await page.request.post(`${url}v1/tags/used-up/ids?count=1000`, { headers: { Authorization: `Bearer ${admin}` } })).status();
+	if (i === 9) wrong.push("a tag does not end");
+}
+await page.goto(at);
+await says(page, "a tag is used up", "cannot be issued from", "line_exhausted", "See the tag");
+await clean(page, "a tag that is used up");
+await page.getByRole("link", { name: "See the tag" }).first().click();
+await page.getByRole("heading", { name: "Tag used-up" }).waitFor();
+await clean(page, "the tag that is used up");
 
 await browser.close();
 for (const line of wrong) console.log(line);
