@@ -188,7 +188,7 @@ func TestPages(t *testing.T) {
 		{"?range=24h", []string{`<a href="./?range=24h" aria-current="true">`, `href="series.json?range=24h"`, "Store, ms a grant"}},
 		{"?range=never", []string{`<a href="./?range=10m" aria-current="true">`}},
 		{"tags?has=ORD", []string{`href="tag?name=orders"`, `value="ORD"`, `href="tags?has=ORD&amp;sort=rate"`}},
-		{"tags?has=ord&sort=rate", []string{`href="tag?name=orders"`, `<input type="hidden" name="sort" value="rate">`}},
+		{"tags?has=ord&sort=rate", []string{`href="tag?name=orders"`, `<option value="rate" selected>Numbers/s</option>`}},
 		{"tags?has=none", []string{"There is no tag with none in its name"}},
 	} {
 		status, _, text := s.get(t, Prefix+tt.path)

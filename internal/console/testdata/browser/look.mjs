@@ -69,7 +69,7 @@ async function includes(page, what, ...texts) {
 
 // clean checks that a page is usable by all, in both schemes and on both devices.
 async function clean(page, what) {
-	for (const width of [390, 1280]) for (const colorScheme of ["light", "dark"]) {
+	for (const [width, colorScheme] of long ? [[390, "light"], [390, "dark"], [1280, "light"], [1280, "dark"]] : [[390, "light"], [1280, "dark"]]) {
 		await page.setViewportSize({ width, height: 900 });
 		await page.emulateMedia({ colorScheme });
 		const overflow = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
