@@ -95,6 +95,8 @@ function done(what) {
 // Somebody who may only see is refused what changes something.
 {
 	const page = await open(1400, "light");
+	await page.goto(at);
+	await clean(page, "login");
 	await logIn(page, reader);
 	await page.getByText("(reads only)").waitFor();
 	await page.goto(at + "tags");
@@ -184,7 +186,7 @@ const pages = {
 	"decoder?ids=1%202124664409056870400": ["hapax parse"], "planner": ["Proposed", "hapax plan"], "log?only=actions": ["create tag"],
 	"log": ["create tag"], "?range=24h": ["Numbers a second", "Store, ms a grant"], "tags?has=ORD": ["orders"], "tag?name=snowflake": ["of the pool"],
 };
-const bare = { "login": ["Token"], "tag?name=none": ["not found"] };
+const bare = { "tag?name=none": ["does not exist"] };
 {
 	const page = await open(390, "light", true, state);
 	for (const [path, wants] of Object.entries({ ...pages, ...bare })) {
