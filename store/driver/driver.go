@@ -1,23 +1,24 @@
-// Package driver is what the author of a store needs: the rules of tags, as
-// functions that every store follows or agrees with, and the rules of pools and
-// workers over small rows that change by compare-and-swap.
+// Package driver is what the author of a store needs: the primitive that an engine has to
+// offer, and above it, once, the rules of tags, rows, pools and workers.
 //
-// A driver keeps tags in its own way, since granting segments has to be quick,
-// and uses Advance, HandBack, Update, Revive and Delete to judge what may be
-// done. It implements Rows for everything else, and embeds Leases, which turns
-// rows into a hapax.WorkerStore and a PoolStore:
+// A driver implements [KV], the primitive of three methods, and embeds a [Base], which makes
+// a whole store of it:
 //
 //	type Store struct {
-//		driver.Leases
+//		*driver.Base
 //		…
 //	}
 //
-//	s.Leases = driver.LeasesIn(s)
+//	s.Base = driver.NewBase(&s.calls, rows, driver.BaseOptions{})
 //
-// It also implements Guarding and Healing, with which store/witness keeps nodes from
-// a store that went back: the calls that grant, once more, each with a heartbeat in
-// the same atomic step. Heal judges a healing; Around is for engines that cannot
-// change a tag and a row in one step.
+// It adds StoreID, Ping and Close, and what only it knows: URL, connection, identity, checks of
+// the engine's setup.
+//
+// Drivers that do not stand on the primitive yet keep tags in their own way, and use Advance,
+// HandBack, Update, Revive, Delete and Heal to judge what may be done. They implement Rows, and
+// embed Leases, which turns rows into a hapax.WorkerStore and a PoolStore; and Guarding and
+// Healing, with which store/witness keeps nodes from a store that went back. Around is for
+// engines that cannot change a tag and a row in one step.
 //
 // The suite in store/storetest shows whether a store keeps its promises.
 package driver
@@ -107,6 +108,16 @@ func CheckSwap(table, name string, old, next []byte) error {
 		return &hapax.ValueError{Field: "value", Value: "(unchanged)", Allowed: "another value than the one that is expected", Err: hapax.ErrInvalidArgument}
 	}
 	return nil
+}
+
+// CheckFormat refuses the format of its rows that a store says it has where it is another one
+// than this build's. The place is where it stands; 0 is none.
+func CheckFormat(place string, found, known int64) error {
+	if found == known {
+		return nil
+	}
+	return fmt.Errorf("%w: %s says format %d, and this version, hapax %s, knows format %d: use the version that has made the store, or a new place for a new one",
+		hapax.ErrStoreCorrupt, place, found, hapax.Version(), known)
 }
 
 // How many rows are asked for at a time: at first, and when there are many.

@@ -48,7 +48,7 @@ type worker struct {
 }
 
 func (w worker) encode() []byte {
-	return encode(workerRow{w.Mark, w.From, w.Token, w.keyHash, w.Holder, w.Expires.UnixMilli(), ""})
+	return EncodeRow(workerRow{w.Mark, w.From, w.Token, w.keyHash, w.Holder, w.Expires.UnixMilli(), ""})
 }
 
 // RowOfWorker returns the row of a worker that nobody holds a lease on, for stores that
@@ -63,10 +63,11 @@ func RowOfPool(p Pool) (table, name string, value []byte) {
 	return tablePools, p.Name, encodePool(p)
 }
 
-func encode(row any) []byte {
+// EncodeRow returns a row as JSON. It takes a struct of strings, numbers and truth values.
+func EncodeRow(row any) []byte {
 	raw, err := json.Marshal(row)
 	if err != nil {
-		panic(err) // rows hold strings, numbers and truth values
+		panic(err) // rows hold nothing else
 	}
 	return raw
 }

@@ -33,7 +33,7 @@ func encodePool(p Pool) []byte {
 	if p.Deleted {
 		row.Deleted = rand.Text()
 	}
-	return encode(row)
+	return EncodeRow(row)
 }
 
 // errUnchanged ends a change that leaves the pool as it is.

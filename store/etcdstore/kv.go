@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -13,24 +12,24 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/store/internal/coord"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 // pageSize is how many rows one reply of a listing has. For each reply the server counts all
 // rows that are left, so small ones cost more together.
 const pageSize = 5000
 
-// A space is the store's keys; it implements coord.Space.
+// A space is the store's keys; it implements driver.KV.
 type space struct {
-	calls  coord.Calls
+	calls  driver.Calls
 	client *clientv3.Client
 	prefix string // begins every key; ends in a slash
 	look   bool   // Options.Look
 
 	existing func() bool // Options.Existing
 
-	identity atomic.Pointer[string] // the value of the key "store", as found last
-	id       string                 // the store ID in it
+	identity string // the value of the key "store"
+	id       string // the store ID in it
 }
 
 // dir returns what the keys of a table's rows begin with; the names follow as
@@ -43,7 +42,7 @@ func (s *space) dir(table string) string {
 }
 
 // path returns a row's key.
-func (s *space) path(key coord.Key) string { return s.dir(key.Table) + key.Name }
+func (s *space) path(key driver.Key) string { return s.dir(key.Table) + key.Name }
 
 // slashes makes a table's name one part of a path, so that no table's rows lie
 // among another's.
@@ -56,42 +55,18 @@ func (s *space) same(reply *pb.ResponseOp) error {
 	switch raw := first(reply.GetResponseRange().Kvs); {
 	case raw == nil:
 		return fmt.Errorf("%w: etcd key %q, which names the store, is gone; it was %s", hapax.ErrStoreReplaced, s.identityKey(), s.id)
-	case string(raw) != *s.identity.Load():
-		if found, err := s.decodeIdentity(string(raw)); err == nil && found.ID == s.id {
-			s.identity.Store(new(string(raw))) // it has another format now
-			return fmt.Errorf("%w: etcd key %q was written anew; the next call knows it", hapax.ErrStoreUnavailable, s.identityKey())
-		}
+	case string(raw) != s.identity:
 		return fmt.Errorf("%w: etcd key %q does not name store %s any more", hapax.ErrStoreReplaced, s.identityKey(), s.id)
 	}
 	return nil
 }
 
-// read does op, a get, in one transaction with a look at the store's identity.
-func (s *space) read(ctx context.Context, op clientv3.Op) (*pb.RangeResponse, error) {
-	reply, err := s.client.Txn(ctx).Then(clientv3.OpGet(s.identityKey()), op).Commit()
-	if err != nil {
-		return nil, s.calls.Unavailable(ctx, err)
-	}
-	if err := s.same(reply.Responses[0]); err != nil {
-		return nil, err
-	}
-	return reply.Responses[1].GetResponseRange(), nil
-}
-
-// Read implements coord.Space.
-func (s *space) Read(ctx context.Context, key coord.Key) (coord.Cell, error) {
-	reply, err := s.read(ctx, clientv3.OpGet(s.path(key)))
-	if err != nil {
-		return coord.Cell{}, err
-	}
-	return coord.Cell{Raw: first(reply.Kvs), Known: true}, nil
-}
-
-// ReadEach implements coord.Space.
-func (s *space) ReadEach(ctx context.Context, table string, names []string) ([][]byte, error) {
-	ops := []clientv3.Op{clientv3.OpGet(s.identityKey())}
-	for _, name := range names {
-		ops = append(ops, clientv3.OpGet(s.dir(table)+name))
+// Get implements driver.KV. It is one transaction with a look at the store's identity.
+func (s *space) Get(ctx context.Context, _ driver.Freshness, keys ...driver.Key) ([]driver.Cell, error) {
+	ops := make([]clientv3.Op, 1, len(keys)+1)
+	ops[0] = clientv3.OpGet(s.identityKey())
+	for _, key := range keys {
+		ops = append(ops, clientv3.OpGet(s.path(key)))
 	}
 	reply, err := s.client.Txn(ctx).Then(ops...).Commit()
 	if err != nil {
@@ -100,110 +75,144 @@ func (s *space) ReadEach(ctx context.Context, table string, names []string) ([][
 	if err := s.same(reply.Responses[0]); err != nil {
 		return nil, err
 	}
-	raws := make([][]byte, len(names))
-	for i := range names {
-		raws[i] = found(reply, i+1)
+	cells := make([]driver.Cell, len(keys))
+	for i := range keys {
+		cells[i] = cell(reply.Responses[i+1])
 	}
-	return raws, nil
+	return cells, nil
 }
 
-// List implements coord.Space.
-func (s *space) List(ctx context.Context, table, after string, limit int, f func(name string, raw []byte) error) error {
+// Scan implements driver.KV.
+func (s *space) Scan(ctx context.Context, table, after string, limit int) (rows []driver.Row, err error) {
 	base := s.dir(table)
 	from, end := base+after+"\x00", clientv3.GetPrefixRangeEnd(base)
-	for more := true; more && limit > 0; {
-		reply, err := s.read(ctx, clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithLimit(int64(min(limit, pageSize)))))
+	for more := true; more && len(rows) < limit; {
+		page := clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithLimit(int64(min(limit-len(rows), pageSize))))
+		reply, err := s.client.Txn(ctx).Then(clientv3.OpGet(s.identityKey()), page).Commit()
 		if err != nil {
-			return err
+			return nil, s.calls.Unavailable(ctx, err)
 		}
-		for _, kv := range reply.Kvs {
+		if err := s.same(reply.Responses[0]); err != nil {
+			return nil, err
+		}
+		found := reply.Responses[1].GetResponseRange()
+		for _, kv := range found.Kvs {
 			from = string(kv.Key) + "\x00"
-			if err := f(string(kv.Key[len(base):]), kv.Value); err != nil {
-				return err
-			}
+			rows = append(rows, driver.Row{Name: string(kv.Key[len(base):]), Value: kv.Value})
 		}
-		more = reply.More && len(reply.Kvs) > 0
-		limit -= len(reply.Kvs)
+		more = found.More && len(found.Kvs) > 0
 	}
-	return nil
+	return rows, nil
 }
 
-// swap returns what a swap asks for and writes. It compares whole values, see the
-// package comment.
-func (s *space) swap(key coord.Key, old coord.Cell, next []byte) (unchanged clientv3.Cmp, write clientv3.Op) {
-	path := s.path(key)
-	unchanged = clientv3.Compare(clientv3.Value(path), "=", string(old.Raw))
-	if old.Raw == nil {
-		unchanged = clientv3.Compare(clientv3.CreateRevision(path), "=", 0)
-	}
-	if next == nil {
-		return unchanged, clientv3.OpDelete(path)
-	}
-	return unchanged, clientv3.OpPut(path, string(next))
+// cell is the row that one get of a transaction has found.
+func cell(reply *pb.ResponseOp) driver.Cell {
+	return driver.Cell{Value: first(reply.GetResponseRange().Kvs), Known: true}
 }
 
-// Swap implements coord.Space.
-func (s *space) Swap(ctx context.Context, key coord.Key, old coord.Cell, next []byte) (bool, coord.Cell, error) {
-	unchanged, write := s.swap(key, old, next)
-	reply, err := s.commit(ctx, []clientv3.Cmp{unchanged}, []clientv3.Op{write}, []clientv3.Op{clientv3.OpGet(s.path(key))})
-	if err != nil {
-		return false, coord.Cell{}, err
+// still is the condition that a row is as it was. It compares the whole value, see the package
+// comment.
+func (s *space) still(key driver.Key, value []byte) clientv3.Cmp {
+	if value == nil {
+		return clientv3.Compare(clientv3.CreateRevision(s.path(key)), "=", 0)
 	}
-	if reply.Succeeded {
-		return true, coord.Cell{Raw: next, Known: true}, nil
-	}
-	return false, coord.Cell{Raw: found(reply, 1), Known: true}, nil
+	return clientv3.Compare(clientv3.Value(s.path(key)), "=", string(value))
 }
 
-// Beat implements coord.Space. It is one transaction, in one round trip, and the
+// write is a change without its condition.
+func (s *space) write(c driver.Change) clientv3.Op {
+	if c.Next == nil {
+		return clientv3.OpDelete(s.path(c.Key))
+	}
+	return clientv3.OpPut(s.path(c.Key), string(c.Next))
+}
+
+// raise writes a row where it is lower, and where it is missing. No value is compared with that
+// of a key that is not there.
+func (s *space) raise(p driver.Put) clientv3.Op {
+	put := []clientv3.Op{clientv3.OpPut(s.path(p.Key), string(p.Value))}
+	missing := clientv3.OpTxn([]clientv3.Cmp{s.still(p.Key, nil)}, put, nil)
+	return clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.Value(s.path(p.Key)), "<", string(p.Value))}, put, []clientv3.Op{missing})
+}
+
+// Step implements driver.KV. It is one transaction, in one round trip, and the
 // member that answers has it from the cluster's majority.
-func (s *space) Beat(ctx context.Context, m coord.Heartbeat, changes ...coord.Change) (coord.BeatAnswer, error) {
-	own, fence, joins := s.path(m.Own), s.path(coord.FenceKey), clientv3.OpGet(s.path(coord.JoinsKey))
-	conditions := []clientv3.Cmp{
-		clientv3.Compare(clientv3.Value(own), ">", before(m.Was)),
-		clientv3.Compare(clientv3.CreateRevision(fence), "=", 0),
+func (s *space) Step(ctx context.Context, step driver.Step) (driver.Result, error) {
+	var conditions []clientv3.Cmp
+	var then, orElse []clientv3.Op
+	for _, key := range step.Look {
+		get := clientv3.OpGet(s.path(key))
+		then, orElse = append(then, get), append(orElse, get)
 	}
-	further := clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.Value(own), "<", string(m.Now))}, []clientv3.Op{clientv3.OpPut(own, string(m.Now))}, nil)
-	then := []clientv3.Op{joins, further}
-	orElse := []clientv3.Op{joins, clientv3.OpGet(own), clientv3.OpGet(fence)}
-	for _, key := range beside(m, changes) {
-		then, orElse = append(then, clientv3.OpGet(s.path(key))), append(orElse, clientv3.OpGet(s.path(key)))
+	for _, c := range step.Each {
+		get := []clientv3.Op{clientv3.OpGet(s.path(c.Key))}
+		then = append(then, clientv3.OpTxn([]clientv3.Cmp{s.still(c.Key, c.Old.Value)}, []clientv3.Op{s.write(c)}, get))
+		orElse = append(orElse, get...)
 	}
-	for _, c := range changes {
-		unchanged, write := s.swap(c.Key, c.Old, c.Next)
-		conditions, then, orElse = append(conditions, unchanged), append(then, write), append(orElse, clientv3.OpGet(s.path(c.Key)))
+	for _, c := range step.If {
+		orElse = append(orElse, clientv3.OpGet(s.path(c.Key)))
+		if c.Least != nil {
+			conditions = append(conditions, clientv3.Compare(clientv3.Value(s.path(c.Key)), ">", before(c.Least)))
+		} else {
+			conditions = append(conditions, s.still(c.Key, c.Same.Value))
+		}
+	}
+	for _, p := range step.Raise {
+		then = append(then, s.raise(p))
+	}
+	for _, c := range step.Then {
+		conditions, then = append(conditions, s.still(c.Key, c.Old.Value)), append(then, s.write(c))
+		orElse = append(orElse, clientv3.OpGet(s.path(c.Key)))
 	}
 	reply, err := s.commit(ctx, conditions, then, orElse)
 	if errors.Is(err, rpctypes.ErrTooManyOps) || errors.Is(err, rpctypes.ErrRequestTooLarge) {
-		return coord.BeatAnswer{}, fmt.Errorf("%w: %w", coord.ErrTooMany, err)
+		return driver.Result{}, fmt.Errorf("%w: %w", driver.ErrTooMany, err)
 	}
 	if err != nil {
-		return coord.BeatAnswer{}, err
+		return driver.Result{}, err
 	}
-	met := coord.BeatAnswer{Done: reply.Succeeded, Primary: primaryOf(reply.Header), Cells: make([]coord.Cell, len(changes))}
-	if met.Done {
-		met.Joins = found(reply, 0)
-	} else {
-		met.Joins, met.Own, met.Fence = found(reply, 1), found(reply, 2), found(reply, 3)
+	return resultOf(step, reply), nil
+}
+
+// resultOf takes the answer to a step apart.
+func resultOf(step driver.Step, reply *clientv3.TxnResponse) driver.Result {
+	r := driver.Result{Met: reply.Succeeded, Primary: primaryOf(reply.Header)}
+	answers := reply.Responses
+	if !r.Met {
+		answers = answers[1:] // the store's identity
 	}
-	at := 2 // of what a beat alone looks at besides
-	if !met.Done {
-		at = 4
+	next := func() (answer *pb.ResponseOp) {
+		answer, answers = answers[0], answers[1:]
+		return answer
 	}
-	for i, key := range beside(m, changes) {
-		if key == coord.ChangesKey {
-			met.Changes = found(reply, at+i)
+	for range step.Look {
+		r.Look = append(r.Look, cell(next()))
+	}
+	for _, c := range step.Each {
+		answer := next()
+		switch own := answer.GetResponseTxn(); {
+		case !r.Met:
+			r.Each = append(r.Each, driver.Outcome{Now: cell(answer)})
+		case own.Succeeded:
+			r.Each = append(r.Each, driver.Outcome{Done: true, Now: driver.Cell{Value: c.Next, Known: true}})
+		default:
+			r.Each = append(r.Each, driver.Outcome{Now: cell(own.Responses[0])})
+		}
+	}
+	for range step.If {
+		if r.Met {
+			break
+		}
+		r.If = append(r.If, cell(next()))
+	}
+	for _, c := range step.Then {
+		if r.Met {
+			r.Then = append(r.Then, driver.Outcome{Done: true, Now: driver.Cell{Value: c.Next, Known: true}})
 		} else {
-			met.Watches, met.Watched = true, found(reply, at+i)
+			r.Then = append(r.Then, driver.Outcome{Now: cell(next())})
 		}
 	}
-	for i, c := range changes {
-		met.Cells[i] = coord.Cell{Raw: c.Next, Known: true}
-		if !met.Done {
-			met.Cells[i].Raw = found(reply, 4+i)
-		}
-	}
-	return met, nil
+	return r
 }
 
 // primaryOf is the cluster and the term of its leader. Who starts a member anew that stands on a
@@ -213,17 +222,6 @@ func (s *space) Beat(ctx context.Context, m coord.Heartbeat, changes ...coord.Ch
 // change that it has carried out, at the latest the first of the leader that has this one.
 func primaryOf(h *pb.ResponseHeader) string {
 	return fmt.Sprintf("cluster %s/term %d", clusterName(h.ClusterId), h.RaftTerm)
-}
-
-// beside returns the rows that a beat alone looks at besides its own, the fence and the joins.
-func beside(m coord.Heartbeat, changes []coord.Change) []coord.Key {
-	switch {
-	case len(changes) > 0:
-		return nil
-	case m.Watch.Name == "":
-		return []coord.Key{coord.ChangesKey}
-	}
-	return []coord.Key{coord.ChangesKey, m.Watch}
 }
 
 // before returns a text that lies below v and above every other one below v of the
@@ -238,7 +236,7 @@ func before(v []byte) string {
 // reply.
 func (s *space) commit(ctx context.Context, conditions []clientv3.Cmp, then, orElse []clientv3.Op) (*clientv3.TxnResponse, error) {
 	reply, err := s.client.Txn(ctx).
-		If(append(conditions, clientv3.Compare(clientv3.Value(s.identityKey()), "=", *s.identity.Load()))...).
+		If(append(conditions, clientv3.Compare(clientv3.Value(s.identityKey()), "=", s.identity))...).
 		Then(then...).
 		Else(append([]clientv3.Op{clientv3.OpGet(s.identityKey())}, orElse...)...).
 		Commit()
@@ -251,11 +249,6 @@ func (s *space) commit(ctx context.Context, conditions []clientv3.Cmp, then, orE
 		}
 	}
 	return reply, nil
-}
-
-// found returns the value that one get of a transaction has found.
-func found(reply *clientv3.TxnResponse, i int) []byte {
-	return first(reply.Responses[i].GetResponseRange().Kvs)
 }
 
 // first returns the only value in a reply: nil if there is none, and not nil if

@@ -60,11 +60,8 @@ import (
 )
 
 var (
-	_ driver.Exclusive = (*Store)(nil)
-
-	_ driver.Store    = (*Store)(nil)
-	_ driver.Guarding = (*Store)(nil)
-	_ driver.Healing  = (*Store)(nil)
+	_ driver.Store = (*Store)(nil)
+	_ driver.KV    = (*space)(nil)
 )
 
 // Options change how a store is used. The zero value is useful.
@@ -87,6 +84,8 @@ type Options struct {
 }
 
 const (
+	format = 3 // of the keys
+
 	keepAlive        = 10 * time.Second // a silent connection is probed after this,
 	keepAliveTimeout = 3 * time.Second  // and given up after this much more
 	maxRequest       = 1 << 20          // bytes
@@ -99,16 +98,16 @@ var urlForm = coord.Form{Scheme: "etcd", Port: "2379"}
 type identity struct {
 	ID      string `json:"id"`      // the store ID
 	Cluster string `json:"cluster"` // the cluster that the store was made in, in hex
-	Format  int64  `json:"format,omitempty"`
+	Format  int64  `json:"format"`
 }
 
-// rows gives a Store its methods without a field that outsiders see.
-type rows = coord.Rows
+// base gives a Store its methods without a field that outsiders see.
+type base = driver.Base
 
 // A Store is a handle on a store in etcd. Its methods are safe for concurrent
 // use. It connects again by itself.
 type Store struct {
-	*rows  // tags and rows
+	*base  // tags and rows
 	space  *space
 	cancel context.CancelFunc // ends the client's background work; nil if the client is the caller's
 }
@@ -155,9 +154,9 @@ func newStore(prefix string, hosts []string, opts Options) *Store {
 	k := &space{
 		prefix: prefix + "/",
 		look:   opts.Look, existing: opts.Existing,
-		calls: coord.Calls{Service: "etcd at " + strings.Join(hosts, ","), Timeout: opts.Timeout},
+		calls: driver.Calls{Service: "etcd at " + strings.Join(hosts, ","), Timeout: opts.Timeout},
 	}
-	return &Store{rows: coord.NewRows(&k.calls, k), space: k}
+	return &Store{base: driver.NewBase(&k.calls, k, driver.BaseOptions{}), space: k}
 }
 
 // connect opens a handle, and creates the store if there is none.
@@ -267,7 +266,7 @@ func (s *space) identify(ctx context.Context) error {
 	case s.look || s.existing != nil && s.existing():
 		return &driver.WouldChangeError{What: driver.NewStore}
 	default:
-		value = string(coord.Encode(identity{rand.Text(), clusterName(reply.Header.ClusterId), coord.FormatNow}))
+		value = string(driver.EncodeRow(identity{rand.Text(), clusterName(reply.Header.ClusterId), format}))
 		done, err := s.client.Txn(ctx).
 			If(clientv3.Compare(clientv3.CreateRevision(s.identityKey()), "=", 0)).
 			Then(clientv3.OpPut(s.identityKey(), value)).
@@ -283,82 +282,24 @@ func (s *space) identify(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if found.Format == 0 {
-		if err := s.refuseFirst(ctx); err != nil {
-			return err
-		}
-	}
-	s.identity.Store(&value)
+	s.identity = value
 	s.id = found.ID
 	return nil
 }
 
 func (s *space) decodeIdentity(value string) (identity, error) {
 	var found identity
-	var format struct{ Format int64 } // a newer one may come with more
-	if json.Unmarshal([]byte(value), &format) == nil && format.Format > coord.FormatNow {
-		return found, coord.CheckFormat(fmt.Sprintf("etcd key %q", s.identityKey()), format.Format)
+	var said struct{ Format int64 } // another format may come with other fields
+	if json.Unmarshal([]byte(value), &said) == nil {
+		if err := driver.CheckFormat(fmt.Sprintf("etcd key %q", s.identityKey()), said.Format, format); err != nil {
+			return found, err
+		}
 	}
 	err := driver.DecodeRow("store", s.identityKey(), []byte(value), &found)
 	if err == nil && found.ID == "" {
 		err = fmt.Errorf("%w: etcd key %q: id is missing", hapax.ErrStoreCorrupt, s.identityKey())
 	}
 	return found, err
-}
-
-// refuseFirst refuses a store of the first version, which kept workers apart from rows, and
-// tags without a delta.
-func (s *space) refuseFirst(ctx context.Context) error {
-	reply, err := s.client.Get(ctx, s.prefix+"workers/", clientv3.WithPrefix(), clientv3.WithLimit(1), clientv3.WithKeysOnly())
-	if err != nil {
-		return s.calls.Unavailable(ctx, err)
-	}
-	if len(reply.Kvs) > 0 {
-		return coord.FirstFormat(fmt.Sprintf("etcd below %q", s.prefix+"workers/"))
-	}
-	from, end := s.dir(""), clientv3.GetPrefixRangeEnd(s.dir(""))
-	for more := true; more; {
-		reply, err := s.client.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(pageSize))
-		if err != nil {
-			return s.calls.Unavailable(ctx, err)
-		}
-		for _, kv := range reply.Kvs {
-			if first, tells := coord.IsFirstTag(kv.Value); first {
-				return coord.FirstFormat(fmt.Sprintf("etcd key %q", kv.Key))
-			} else if tells {
-				return nil
-			}
-			from = string(kv.Key) + "\x00"
-		}
-		more = reply.More
-	}
-	return nil
-}
-
-// ExcludeOlder implements driver.Exclusive: older versions refuse an identity with a format.
-func (s *Store) ExcludeOlder(ctx context.Context) error {
-	k := s.space
-	ctx, cancel, err := k.calls.Begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer cancel()
-	was := *k.identity.Load()
-	found, err := k.decodeIdentity(was)
-	if err != nil || found.Format == coord.FormatNow {
-		return err
-	}
-	found.Format = coord.FormatNow
-	done, err := k.client.Txn(ctx).
-		If(clientv3.Compare(clientv3.Value(k.identityKey()), "=", was)).
-		Then(clientv3.OpPut(k.identityKey(), string(coord.Encode(found)))).Commit()
-	if err != nil {
-		return k.calls.Unavailable(ctx, err)
-	}
-	if err := k.identify(ctx); err != nil || done.Succeeded {
-		return err
-	}
-	return k.calls.Unavailable(ctx, errors.New("the store's identity was written by another meanwhile"))
 }
 
 // clusterName writes a cluster ID as etcdctl does.
@@ -405,7 +346,7 @@ func (s *Store) Ping(ctx context.Context) error {
 		return err
 	}
 	defer cancel()
-	_, err = s.space.read(ctx, clientv3.OpGet(s.space.identityKey()))
+	_, err = s.space.Get(ctx, driver.Current)
 	return err
 }
 

@@ -30,12 +30,14 @@ func TestConformance(t *testing.T) {
 	t.Parallel()
 	server := testservers.SharedEtcd(t)
 	url := server.URL + "/" + rand.Text()
-	storetest.Run(t, storetest.Harness{
+	h := storetest.Harness{
 		URL:          url,
 		Capabilities: storetest.Capabilities{Shared: true, Durable: true},
 		Open:         func(t testing.TB) storetest.Handle { return open(t, url) },
 		Silence:      silence(server, url),
-	})
+	}
+	storetest.Run(t, h)
+	storetest.RunKV(t, h)
 }
 
 // silence is the harness's way to a store that says nothing any more; nil for a server
@@ -128,28 +130,22 @@ func TestAnotherCluster(t *testing.T) {
 	}
 }
 
-// TestFirstVersion: a store of the first version is refused, and left as it is for the nodes
-// that may use it, also where nothing but segments was issued of it.
-func TestFirstVersion(t *testing.T) {
+// TestOtherFormat: a store of another format, or of none, is refused, and left as it is.
+func TestOtherFormat(t *testing.T) {
 	t.Parallel()
 	server := testservers.SharedEtcd(t)
 	c := client(t, server)
-	for key, value := range map[string]string{
-		"workers/default/0000000000000000001": `{}`,
-		"tags/orders":                         `{"kind":"segment","start":1,"step":1000,"min_step":1000,"max_step":1000000,"mark":2001}`,
-	} {
+	for identity, want := range map[string]string{`{"id":"x","cluster":"1"}`: "format 0", `{"id":"x","format":4,"more":1}`: "format 4"} {
 		prefix := rand.Text()
-		for k, v := range map[string]string{"store": `{"id":"x","cluster":"1"}`, "tags/a": `{"kind":"snowflake","pool":"default"}`, key: value} {
-			if _, err := c.Put(t.Context(), prefix+"/"+k, v); err != nil {
-				t.Fatal(err)
-			}
+		if _, err := c.Put(t.Context(), prefix+"/store", identity); err != nil {
+			t.Fatal(err)
 		}
 		_, err := etcdstore.Open(t.Context(), server.URL+"/"+prefix, etcdstore.Options{Timeout: patience.Call})
-		if !errors.Is(err, hapax.ErrStoreCorrupt) || !strings.Contains(err.Error(), "9fd0ef2") {
-			t.Errorf("with %s: error is %v; want ErrStoreCorrupt that names 9fd0ef2", key, err)
+		if !errors.Is(err, hapax.ErrStoreCorrupt) || !strings.Contains(err.Error(), want) {
+			t.Errorf("with %s: error is %v; want ErrStoreCorrupt that names %s", identity, err, want)
 		}
-		if left, err := c.Get(t.Context(), prefix+"/", clientv3.WithPrefix()); err != nil || len(left.Kvs) != 3 || left.Kvs[0].Version != 1 {
-			t.Errorf("with %s: %v, error %v are left; want what was there", key, left, err)
+		if left, err := c.Get(t.Context(), prefix+"/", clientv3.WithPrefix()); err != nil || len(left.Kvs) != 1 || left.Kvs[0].Version != 1 {
+			t.Errorf("with %s: %v, error %v are left; want what was there", identity, left, err)
 		}
 	}
 }

@@ -6,12 +6,12 @@ import (
 	"context"
 	"errors"
 	"path"
+	"slices"
 	"sync"
 
 	"github.com/go-zookeeper/zk"
 
 	"github.com/hapax-id/hapax/store/driver"
-	"github.com/hapax-id/hapax/store/internal/coord"
 )
 
 // own is the row of the process that beats on this handle, as it was written last. A
@@ -21,144 +21,172 @@ type own struct {
 	convoy driver.Convoy
 
 	mu    sync.Mutex // guards what follows
-	key   coord.Key
-	cell  coord.Cell
-	found map[coord.Key]coord.Cell // the counters as they were found last
+	key   driver.Key
+	cell  driver.Cell
+	found map[driver.Key]driver.Cell // the counters as they were found last
 }
 
 // last returns a counter's row, as far as it is known on a link and in a generation.
-func (o *own) last(key coord.Key, l *link, generation int32) (cell coord.Cell, known bool) {
+func (o *own) last(key driver.Key, l *link, generation int32) (cell driver.Cell, known bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	cell = o.found[key]
-	seen, known := cell.Token.(version)
+	seen, known := cell.Version.(version)
 	return cell, known && seen.link == l && seen.generation == generation
 }
 
-func (o *own) note(key coord.Key, cell coord.Cell) {
+// forget has everything be read again.
+func (o *own) forget() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.cell, o.found = driver.Cell{}, nil
+}
+
+func (o *own) note(key driver.Key, cell driver.Cell) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.found == nil {
-		o.found = map[coord.Key]coord.Cell{}
+		o.found = map[driver.Key]driver.Cell{}
 	}
 	o.found[key] = cell
 }
 
 // take returns the row, if it is this one, and forgets it where it is going to be
 // written.
-func (o *own) take(key coord.Key, writes bool) (cell coord.Cell) {
+func (o *own) take(key driver.Key, writes bool) (cell driver.Cell) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.key == key {
 		cell = o.cell
 	}
 	if writes {
-		o.cell = coord.Cell{}
+		o.cell = driver.Cell{}
 	}
 	return cell
 }
 
-func (o *own) put(key coord.Key, cell coord.Cell) {
+func (o *own) put(key driver.Key, cell driver.Cell) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.key, o.cell = key, cell
 }
 
-// Beat implements coord.Space. It is one multi, which makes the fence and removes it
-// again, since that is how to see in it that there is none. It is on condition that the
-// joins, and of a beat alone the changes, are what they were last; where that is not known it
-// is followed by a get of them, which the server answers from a state that has the multi. It
-// looks at no row to watch, which moves with each beat of its process.
-func (s *space) Beat(ctx context.Context, m coord.Heartbeat, changes ...coord.Change) (coord.BeatAnswer, error) {
-	beat, leads, ended, err := s.own.convoy.Join(ctx, m.Own.Name, m.Now)
-	if err != nil {
-		return coord.BeatAnswer{}, s.unavailable(ctx, err)
+// Step implements driver.KV. It is one multi. Where it raises a row, that is the beat of
+// this handle's process, and the steps of the handle share beats.
+func (s *space) Step(ctx context.Context, step driver.Step) (driver.Result, error) {
+	if len(step.Raise) == 0 {
+		return s.sifted(ctx, step, false)
 	}
-	m.Now = beat
-	met, err := s.beat(ctx, m, leads, changes)
-	ended(err == nil && met.Done)
-	return met, err
+	first := step.Raise[0]
+	beat, leads, ended, err := s.own.convoy.Join(ctx, first.Key.Name, first.Value)
+	if err != nil {
+		return driver.Result{}, s.unavailable(ctx, err)
+	}
+	step.Raise = slices.Clone(step.Raise)
+	step.Raise[0].Value = beat
+	r, err := s.sifted(ctx, step, leads)
+	ended(err == nil && r.Met)
+	return r, err
 }
 
-func (s *space) beat(ctx context.Context, m coord.Heartbeat, leads bool, changes []coord.Change) (coord.BeatAnswer, error) {
-	l, err := s.current(ctx)
-	if err != nil {
-		return coord.BeatAnswer{}, err
+// sifted makes a step. A multi is all or nothing: where it was refused, those of Each whose rows
+// are others now are left out of the next attempt.
+func (s *space) sifted(ctx context.Context, step driver.Step, leads bool) (driver.Result, error) {
+	all := step.Each
+	outcomes := make([]driver.Outcome, len(all))
+	left := make([]int, len(all)) // places of step.Each in all
+	for i := range left {
+		left[i] = i
 	}
-	generation := l.generation.Load()
-	for i, c := range changes {
-		seen := c.Old.Token.(version)
-		if seen.link != l || i > 0 && seen.generation != generation {
-			return s.noBeat(ctx, l, m)
+	for {
+		r, err := s.try(ctx, step, leads)
+		if err != nil {
+			return driver.Result{}, err
 		}
-		generation = seen.generation
-	}
-	least := m.Now
-	if leads {
-		least = m.Was
-	}
-	mine := s.own.take(m.Own, leads)
-	seen, isKnown := mine.Token.(version)
-	if !isKnown || seen.link != l || seen.generation != generation || bytes.Compare(mine.Raw, least) < 0 {
-		if mine, err = s.Read(ctx, m.Own); err != nil {
-			return coord.BeatAnswer{}, err
+		if r.Met || len(left) == 0 {
+			for i, at := range left {
+				outcomes[at] = r.Each[i]
+			}
+			r.Each = outcomes
+			return r, nil
 		}
-		if seen = mine.Token.(version); seen.link != l || seen.generation != generation || bytes.Compare(mine.Raw, m.Was) < 0 {
-			return s.noBeat(ctx, l, m)
+		keys := make([]driver.Key, len(left))
+		for i, c := range step.Each {
+			keys[i] = c.Key
 		}
-	}
-	ops, renewed := []any{
-		&zk.CreateRequest{Path: s.node(coord.FenceKey), Data: []byte{}, Acl: s.acl},
-		&zk.DeleteRequest{Path: s.node(coord.FenceKey), Version: 0},
-	}, false
-	add := func(key coord.Key, old coord.Cell, next []byte) int {
-		more, renews := s.change(key, old, next)
-		ops, renewed = append(ops, more...), renewed || renews
-		return len(ops) - 1
-	}
-	mineAt := -1
-	if bytes.Compare(mine.Raw, m.Now) < 0 {
-		mineAt = add(m.Own, mine, m.Now)
-		mine.Raw = m.Now
-	} else {
-		ops = append(ops, &zk.CheckVersionRequest{Path: s.node(m.Own), Version: seen.of})
-	}
-	rowsAt, writes := make([]int, len(changes)), map[coord.Key]bool{}
-	for i, c := range changes {
-		rowsAt[i] = add(c.Key, c.Old, c.Next)
-		writes[c.Key] = true
-	}
-	counters, known := []coord.Key{coord.JoinsKey}, map[coord.Key]coord.Cell{}
-	if len(changes) == 0 {
-		counters = append(counters, coord.ChangesKey)
-	}
-	for _, key := range counters {
-		if cell, ok := s.own.last(key, l, generation); ok && !writes[key] {
-			known[key] = cell
-			ops = append(ops, &zk.CheckVersionRequest{Path: s.node(key), Version: cell.Token.(version).of})
+		now, err := s.Get(ctx, driver.Current, keys...)
+		if err != nil {
+			return driver.Result{}, err
 		}
-	}
-	replies, err := s.step(ctx, l, generation, renewed, ops)
-	if errors.Is(err, zk.ErrNoNode) {
-		parents := map[string]bool{path.Dir(s.node(coord.FenceKey)): true}
-		for _, c := range changes {
-			parents[path.Dir(s.node(c.Key))] = true
-		}
-		for parent := range parents {
-			if made := s.create(ctx, l, parent, []byte{}); made != nil && !errors.Is(made, zk.ErrNodeExists) {
-				return coord.BeatAnswer{}, s.unavailable(ctx, made)
+		var each []driver.Change
+		var still []int
+		for i, c := range step.Each {
+			if outcomes[left[i]] = (driver.Outcome{Now: now[i]}); now[i].Version == c.Old.Version {
+				each, still = append(each, c), append(still, left[i])
 			}
 		}
-		replies, err = s.step(ctx, l, generation, renewed, ops)
+		if len(each) == len(step.Each) { // something else is not as it was
+			r.Each = outcomes
+			return r, nil
+		}
+		step.Each, left = each, still
+	}
+}
+
+// try makes a step as one multi, which makes a row that is not to be there, and removes it again,
+// since that is how to see in it that there is none. It is on condition that the
+// counters that are looked at are what they were last; where that is not known it
+// is followed by a get of them, which the server answers from a state that has the multi. It
+// looks at no row of a process, which moves with each of its beats. Where the result is not
+// met, nothing is told of the changes.
+func (s *space) try(ctx context.Context, step driver.Step, leads bool) (driver.Result, error) {
+	l, err := s.current(ctx)
+	if err != nil {
+		return driver.Result{}, err
+	}
+	changes := slices.Concat(step.Then, step.Each)
+	p := plan{space: s, link: l, generation: l.generation.Load()}
+	if len(changes) > 0 {
+		p.generation = changes[0].Old.Version.(version).generation
+	}
+	for _, c := range changes {
+		if !p.sees(c.Old) {
+			return s.refused(ctx, l, step)
+		}
+	}
+	ok, err := p.begin(ctx, step, leads)
+	if err != nil {
+		return driver.Result{}, err
+	}
+	if !ok {
+		return s.refused(ctx, l, step)
+	}
+	rowsAt := make([]int, len(changes))
+	for i, c := range changes {
+		rowsAt[i] = p.change(c.Key, c.Old, c.Next)
+	}
+	looked := make([]driver.Cell, len(step.Look))
+	for i, key := range step.Look {
+		if cell, ok := s.own.last(key, l, p.generation); ok && !p.writes[key] {
+			looked[i] = cell
+			p.check(key, cell)
+		}
+	}
+	replies, err := s.step(ctx, l, p.generation, p.renews, p.ops)
+	if errors.Is(err, zk.ErrNoNode) {
+		for parent := range p.parents {
+			if made := s.create(ctx, l, parent, []byte{}); made != nil && !errors.Is(made, zk.ErrNodeExists) {
+				return driver.Result{}, s.unavailable(ctx, made)
+			}
+		}
+		replies, err = s.step(ctx, l, p.generation, p.renews, p.ops)
 	}
 	switch {
 	case isRefused(err):
-		s.own.put(m.Own, coord.Cell{})
-		s.own.note(coord.JoinsKey, coord.Cell{})
-		s.own.note(coord.ChangesKey, coord.Cell{})
-		return s.noBeat(ctx, l, m)
+		s.own.forget()
+		return s.refused(ctx, l, step)
 	case err != nil:
-		return coord.BeatAnswer{}, s.unavailable(ctx, err)
+		return driver.Result{}, s.unavailable(ctx, err)
 	}
 	if l.given {
 		for _, r := range replies {
@@ -167,71 +195,193 @@ func (s *space) beat(ctx context.Context, m coord.Heartbeat, leads bool, changes
 			}
 		}
 	}
-	met := coord.BeatAnswer{Done: true, Primary: l.primary(), Cells: make([]coord.Cell, len(changes))}
+	r := driver.Result{Met: true, Primary: l.primary(), Look: looked}
 	for i, c := range changes {
-		met.Cells[i] = coord.Cell{Raw: c.Next, Known: !renewed, Token: written(l, generation, replies, rowsAt[i])}
+		now := driver.Cell{Value: c.Next, Known: !p.renews, Version: p.written(replies, rowsAt[i])}
+		r.Each = append(r.Each, driver.Outcome{Done: true, Now: now})
 	}
-	if leads && !renewed {
-		if mineAt >= 0 {
-			mine.Token = written(l, generation, replies, mineAt)
+	r.Then, r.Each = r.Each[:len(step.Then):len(step.Then)], r.Each[len(step.Then):]
+	if leads && !p.renews {
+		if p.mineAt >= 0 {
+			p.mine.Version = p.written(replies, p.mineAt)
 		}
-		s.own.put(m.Own, mine)
+		s.own.put(step.Raise[0].Key, p.mine)
 	}
-	for _, key := range counters {
-		cell, ok := known[key]
-		if !ok {
-			raw, v, err := s.peek(ctx, l, s.node(key))
-			if err != nil {
-				return met, err
-			}
-			cell = coord.Cell{Raw: raw, Known: true, Token: version{l, generation, v}}
-			if raw != nil {
-				s.own.note(key, cell)
-			}
-		}
-		if key == coord.JoinsKey {
-			met.Joins = cell.Raw
-		} else {
-			met.Changes = cell.Raw
-		}
-	}
-	return met, nil
+	return r, s.lookAfter(ctx, l, p.generation, step.Look, looked)
 }
 
-// written is the version that a write has left, by its place among the replies of a
-// multi that has the look at the store's identity before it.
-func written(l *link, generation int32, replies []zk.MultiResponse, at int) version {
-	v := version{link: l, generation: generation}
+// lookAfter reads those rows that the step itself did not look at.
+func (s *space) lookAfter(ctx context.Context, l *link, generation int32, keys []driver.Key, looked []driver.Cell) error {
+	for i, key := range keys {
+		if looked[i].Known || key.Table == driver.TableBeats {
+			continue
+		}
+		raw, v, err := s.peek(ctx, l, s.node(key))
+		if err != nil {
+			return err
+		}
+		looked[i] = driver.Cell{Value: raw, Known: true, Version: version{l, generation, v}}
+		if raw != nil && key.Table == driver.TableGuard {
+			s.own.note(key, looked[i])
+		}
+	}
+	return nil
+}
+
+// A plan is the multi of a step, as it is put together.
+type plan struct {
+	space      *space
+	link       *link
+	generation int32 // that the store is to be of
+
+	ops     []any
+	renews  bool // the generation has to be raised
+	writes  map[driver.Key]bool
+	parents map[string]bool // of nodes that are made
+
+	mine   driver.Cell // the first row that is raised, as it is to be
+	mineAt int         // where it is written; -1: it is not
+}
+
+// sees reports whether a cell's version counts in the plan.
+func (p *plan) sees(cell driver.Cell) bool {
+	seen, ok := cell.Version.(version)
+	return ok && seen.link == p.link && seen.generation == p.generation
+}
+
+// change adds a change of a row, and returns where it stands.
+func (p *plan) change(key driver.Key, old driver.Cell, next []byte) int {
+	ops, renews := p.space.change(key, old, next)
+	p.ops, p.renews = append(p.ops, ops...), p.renews || renews
+	if p.writes == nil {
+		p.writes = map[driver.Key]bool{}
+	}
+	p.writes[key] = true
+	p.makes(key)
+	return len(p.ops) - 1
+}
+
+// makes notes that a row's node may be made.
+func (p *plan) makes(key driver.Key) {
+	if p.parents == nil {
+		p.parents = map[string]bool{}
+	}
+	p.parents[path.Dir(p.space.node(key))] = true
+}
+
+// check adds the condition that a row that is there is as it was.
+func (p *plan) check(key driver.Key, cell driver.Cell) {
+	p.ops = append(p.ops, &zk.CheckVersionRequest{Path: p.space.node(key), Version: cell.Version.(version).of})
+}
+
+// begin adds the conditions of a step and the rows that it raises. It reports false where
+// they do not hold.
+func (p *plan) begin(ctx context.Context, step driver.Step, leads bool) (bool, error) {
+	p.mineAt = -1
+	var known driver.Cell // the row of the first raise, unless it has to be read
+	if len(step.Raise) > 0 {
+		first := step.Raise[0]
+		least := first.Value
+		for _, c := range step.If {
+			if leads && c.Key == first.Key && c.Least != nil {
+				least = c.Least
+			}
+		}
+		if known = p.space.own.take(first.Key, leads); !p.sees(known) || bytes.Compare(known.Value, least) < 0 {
+			known = driver.Cell{}
+		}
+	}
+	row := func(key driver.Key) (cell driver.Cell, err error) {
+		if cell = known; len(step.Raise) == 0 || key != step.Raise[0].Key || !cell.Known {
+			cell, err = p.space.read(ctx, key)
+		}
+		if len(step.Raise) > 0 && key == step.Raise[0].Key {
+			known = cell
+		}
+		return cell, err
+	}
+	for _, c := range step.If {
+		switch {
+		case c.Least != nil:
+			cell, err := row(c.Key)
+			if err != nil || !p.sees(cell) || bytes.Compare(cell.Value, c.Least) < 0 {
+				return false, err
+			}
+			if !slices.ContainsFunc(step.Raise, func(r driver.Put) bool { return r.Key == c.Key }) {
+				p.check(c.Key, cell)
+			}
+		case c.Same.Value != nil:
+			if !p.sees(c.Same) {
+				return false, nil
+			}
+			p.check(c.Key, c.Same)
+		default:
+			node := p.space.node(c.Key)
+			p.ops = append(p.ops, &zk.CreateRequest{Path: node, Data: []byte{}, Acl: p.space.acl}, &zk.DeleteRequest{Path: node, Version: 0})
+			p.makes(c.Key)
+		}
+	}
+	for i, r := range step.Raise {
+		cell, err := row(r.Key)
+		if err != nil || !p.sees(cell) {
+			return false, err
+		}
+		at := -1
+		if bytes.Compare(cell.Value, r.Value) < 0 {
+			at = p.change(r.Key, cell, r.Value)
+			cell.Value = r.Value
+		} else {
+			p.check(r.Key, cell)
+		}
+		if i == 0 {
+			p.mine, p.mineAt = cell, at
+		}
+	}
+	return true, nil
+}
+
+// written is the version that a write has left, by its place among the replies of the
+// multi, which has the look at the store's identity before it.
+func (p *plan) written(replies []zk.MultiResponse, at int) version {
+	v := version{link: p.link, generation: p.generation}
 	if at >= 0 && at+1 < len(replies) && replies[at+1].Stat != nil {
 		v.of = replies[at+1].Stat.Version
 	}
 	return v
 }
 
-// noBeat reads why a beat was not made: the rows as they are now.
-func (s *space) noBeat(ctx context.Context, l *link, m coord.Heartbeat) (met coord.BeatAnswer, err error) {
+// refused reads why a step was not done: the rows of its conditions, and those that it looks
+// at, as they are now.
+func (s *space) refused(ctx context.Context, l *link, step driver.Step) (driver.Result, error) {
 	l.stale.Store(true)
-	for _, r := range []struct {
-		key coord.Key
-		to  *[]byte
-	}{{m.Own, &met.Own}, {coord.FenceKey, &met.Fence}, {coord.JoinsKey, &met.Joins}} {
-		cell, err := s.Read(ctx, r.key)
+	r := driver.Result{Then: make([]driver.Outcome, len(step.Then)), Each: make([]driver.Outcome, len(step.Each)), Look: make([]driver.Cell, len(step.Look))}
+	for _, c := range step.If {
+		cell, err := s.read(ctx, c.Key)
 		if err != nil {
-			return coord.BeatAnswer{}, err
+			return driver.Result{}, err
 		}
-		*r.to = cell.Raw
+		r.If = append(r.If, cell)
 	}
-	return met, nil
+	for i, key := range step.Look {
+		if key.Table == driver.TableBeats {
+			continue
+		}
+		var err error
+		if r.Look[i], err = s.read(ctx, key); err != nil {
+			return driver.Result{}, err
+		}
+	}
+	return r, nil
 }
 
 // change returns what writes next, or removes the row if next is nil, if the row is
 // old, and whether the store's generation has to be raised with it.
-func (s *space) change(key coord.Key, old coord.Cell, next []byte) (ops []any, renews bool) {
-	node, seen := s.node(key), old.Token.(version)
+func (s *space) change(key driver.Key, old driver.Cell, next []byte) (ops []any, renews bool) {
+	node, seen := s.node(key), old.Version.(version)
 	create := &zk.CreateRequest{Path: node, Data: next, Acl: s.acl}
 	remove := &zk.DeleteRequest{Path: node, Version: seen.of}
 	switch {
-	case old.Raw == nil:
+	case old.Value == nil:
 		return []any{create}, false
 	case next == nil:
 		return []any{remove}, true

@@ -9,7 +9,7 @@ import (
 
 	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
-	"github.com/hapax-id/hapax/store/internal/coord"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 // TestBulk: many nodes are read by requests for many, page by page, and what they hold is
@@ -42,12 +42,12 @@ func TestBulk(t *testing.T) {
 		t.Fatal(err)
 	}
 	list := func(after string, limit int) (names, values []string) {
-		err := s.space.List(t.Context(), "t", after, limit, func(name string, raw []byte) error {
-			names, values = append(names, name), append(values, string(raw))
-			return nil
-		})
+		rows, err := s.space.Scan(t.Context(), "t", after, limit)
 		if err != nil {
 			t.Fatal(err)
+		}
+		for _, row := range rows {
+			names, values = append(names, row.Name), append(values, string(row.Value))
 		}
 		return names, values
 	}
@@ -75,7 +75,7 @@ func TestBulk(t *testing.T) {
 	if err != nil || string(raws[0]) != "value 1" || raws[1] != nil || string(raws[2]) != "late" {
 		t.Errorf("read %q, error %v", raws, err)
 	}
-	if _, err := s.space.readMany(t.Context(), l, s.space.node(coord.Key{Table: "no such table"}), []string{"x"}); err != nil {
+	if _, err := s.space.readMany(t.Context(), l, s.space.node(driver.Key{Table: "no such table"}), []string{"x"}); err != nil {
 		t.Errorf("a table that there is not: %v", err)
 	}
 }

@@ -16,10 +16,11 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/driver"
-	"github.com/hapax-id/hapax/store/internal/coord"
 )
 
 const (
+	format = 3 // of the nodes
+
 	maxCalls   = 128 // requests under way on one handle
 	listBranch = 64  // requests under way for one listing
 )
@@ -28,9 +29,9 @@ const (
 // versions have 32 bits, and -1 would stand for any version.
 const renewVersion = 1 << 30
 
-// A space is the store's nodes; it implements coord.Space.
+// A space is the store's nodes; it implements driver.KV.
 type space struct {
-	calls coord.Calls
+	calls driver.Calls
 	hosts []string
 	tls   *tls.Config
 	auth  string // user:password of the digest scheme; empty: none
@@ -56,7 +57,6 @@ type space struct {
 	attempt  *attempt // to replace it; nil: none
 	failures int      // attempts that failed in a row
 	id       string   // the store ID; empty until it was read once
-	format   int64    // that stands with it
 	given    *zk.Conn // the caller's connection; nil: the handle makes its own
 }
 
@@ -82,7 +82,7 @@ func (s *space) dir(table string) string {
 }
 
 // node returns the path of a row's node.
-func (s *space) node(key coord.Key) string { return s.dir(key.Table) + "/" + escape(key.Name) }
+func (s *space) node(key driver.Key) string { return s.dir(key.Table) + "/" + escape(key.Name) }
 
 // unavailable wraps what the library reports, unless it has a cause already.
 func (s *space) unavailable(ctx context.Context, err error) error {
@@ -130,51 +130,21 @@ func (s *space) look(ctx context.Context, l *link, node string, sync bool) ([]by
 	return c.raw, c.version, nil
 }
 
-// Read implements coord.Space.
-func (s *space) Read(ctx context.Context, key coord.Key) (coord.Cell, error) {
+// read returns a row that is current.
+func (s *space) read(ctx context.Context, key driver.Key) (driver.Cell, error) {
 	l, err := s.current(ctx)
 	if err != nil {
-		return coord.Cell{}, err
+		return driver.Cell{}, err
 	}
 	if l.stale.Swap(false) {
 		if err := s.verify(ctx, l); err != nil {
 			l.stale.Store(true)
-			return coord.Cell{}, err
+			return driver.Cell{}, err
 		}
 	}
 	generation := l.generation.Load()
 	raw, v, err := s.get(ctx, l, s.node(key))
-	return coord.Cell{Raw: raw, Known: err == nil, Token: version{l, generation, v}}, err
-}
-
-// Swap implements coord.Space. Every write is on condition that the node that
-// names the store is the one that was seen.
-func (s *space) Swap(ctx context.Context, key coord.Key, old coord.Cell, next []byte) (bool, coord.Cell, error) {
-	l, err := s.current(ctx)
-	if err != nil {
-		return false, coord.Cell{}, err
-	}
-	seen := old.Token.(version)
-	if seen.link != l {
-		return false, coord.Cell{}, nil
-	}
-	ops, renews := s.change(key, old, next)
-	replies, err := s.step(ctx, l, seen.generation, renews, ops)
-	if errors.Is(err, zk.ErrNoNode) && old.Raw == nil {
-		if err = s.create(ctx, l, path.Dir(s.node(key)), []byte{}); err == nil || errors.Is(err, zk.ErrNodeExists) {
-			replies, err = s.step(ctx, l, seen.generation, renews, ops)
-		}
-	}
-	switch {
-	case isRefused(err):
-		l.stale.Store(true)
-		return false, coord.Cell{}, nil
-	case err != nil:
-		return false, coord.Cell{}, s.unavailable(ctx, err)
-	case renews:
-		return true, coord.Cell{}, nil
-	}
-	return true, coord.Cell{Raw: next, Known: true, Token: written(l, seen.generation, replies, 0)}, nil
+	return driver.Cell{Value: raw, Known: err == nil, Version: version{l, generation, v}}, err
 }
 
 // create makes a node, and those above it where they are missing.
@@ -205,56 +175,85 @@ type listing struct {
 // minKept is the length from which on a listing is worth being kept.
 const minKept = 500
 
-// ReadEach implements coord.Space.
-func (s *space) ReadEach(ctx context.Context, table string, names []string) ([][]byte, error) {
+// Get implements driver.KV.
+func (s *space) Get(ctx context.Context, from driver.Freshness, keys ...driver.Key) ([]driver.Cell, error) {
+	cells := make([]driver.Cell, len(keys))
+	if from == driver.Current {
+		return s.readAll(ctx, keys)
+	}
 	l, err := s.current(ctx)
 	if err != nil {
 		return nil, err
 	}
-	raws, err := s.readEach(ctx, l, s.dir(table), names)
+	nodes := make([]string, len(keys))
+	for i, key := range keys {
+		nodes[i] = s.node(key)
+	}
+	raws, err := s.readEach(ctx, l, nodes)
 	if err != nil {
 		return nil, s.unavailable(ctx, err)
 	}
-	return raws, nil
+	for i, raw := range raws {
+		cells[i] = driver.Cell{Value: raw, Known: true}
+	}
+	return cells, nil
 }
 
-// List implements coord.Space.
-func (s *space) List(ctx context.Context, table, after string, limit int, f func(name string, raw []byte) error) error {
-	if limit <= 0 {
-		return nil
+// readAll reads rows that are current, many at the same time.
+func (s *space) readAll(ctx context.Context, keys []driver.Key) ([]driver.Cell, error) {
+	cells, errs := make([]driver.Cell, len(keys)), make([]error, len(keys))
+	if len(keys) == 1 {
+		cell, err := s.read(ctx, keys[0])
+		return []driver.Cell{cell}, err
 	}
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, listBranch)
+	for i, key := range keys {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			cells[i], errs[i] = s.read(ctx, key)
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return cells, nil
+}
+
+// Scan implements driver.KV.
+func (s *space) Scan(ctx context.Context, table, after string, limit int) (rows []driver.Row, err error) {
 	l, err := s.current(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	parent := s.dir(table)
 	names, err := s.names(ctx, l, parent)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	from, found := slices.BinarySearch(names, after)
 	if found {
 		from++
 	}
 	names = names[from:]
-	for len(names) > 0 && limit > 0 {
-		page := names[:min(limit, len(names))]
+	for len(names) > 0 && len(rows) < limit {
+		page := names[:min(limit-len(rows), len(names))]
 		names = names[len(page):]
 		raws, err := s.contents(ctx, l, parent, page)
 		if err != nil {
-			return s.unavailable(ctx, err)
+			return nil, s.unavailable(ctx, err)
 		}
 		for i, raw := range raws {
-			if raw == nil { // removed meanwhile
-				continue
-			}
-			limit--
-			if err := f(page[i], raw); err != nil {
-				return err
+			if raw != nil { // else it was removed meanwhile
+				rows = append(rows, driver.Row{Name: page[i], Value: raw})
 			}
 		}
 	}
-	return nil
+	return rows, nil
 }
 
 // names returns the names of the rows below a node, in byte order.
@@ -307,22 +306,26 @@ func (s *space) contents(ctx context.Context, l *link, parent string, names []st
 		}
 		l.oneByOne.Store(true)
 	}
-	return s.readEach(ctx, l, parent, names)
+	nodes := make([]string, len(names))
+	for i, name := range names {
+		nodes[i] = parent + "/" + escape(name)
+	}
+	return s.readEach(ctx, l, nodes)
 }
 
 // readEach reads nodes one by one. Each of the requests under way is made by a goroutine
-// that goes on with the next name.
-func (s *space) readEach(ctx context.Context, l *link, parent string, names []string) ([][]byte, error) {
+// that goes on with the next one.
+func (s *space) readEach(ctx context.Context, l *link, nodes []string) ([][]byte, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	raws := make([][]byte, len(names))
+	raws := make([][]byte, len(nodes))
 	var next atomic.Int64
 	var wg sync.WaitGroup
-	for range min(listBranch, len(names)) {
+	for range min(listBranch, len(nodes)) {
 		wg.Go(func() {
 			_, err := call(ctx, s, l, func(conn *zk.Conn) (struct{}, error) {
-				for i := next.Add(1) - 1; i < int64(len(names)) && ctx.Err() == nil; i = next.Add(1) - 1 {
-					raw, _, err := conn.Get(parent + "/" + escape(names[i]))
+				for i := next.Add(1) - 1; i < int64(len(nodes)) && ctx.Err() == nil; i = next.Add(1) - 1 {
+					raw, _, err := conn.Get(nodes[i])
 					switch {
 					case err == nil:
 						raws[i] = append([]byte{}, raw...)
@@ -347,13 +350,13 @@ func (s *space) readEach(ctx context.Context, l *link, parent string, names []st
 // identity is the content of the node "store".
 type identity struct {
 	ID     string `json:"id"` // the store ID
-	Format int64  `json:"format,omitempty"`
+	Format int64  `json:"format"`
 }
 
 func (s *space) identity() []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return coord.Encode(identity{s.id, s.format})
+	return driver.EncodeRow(identity{s.id, format})
 }
 
 // verify checks that the store behind a link is the one that the handle was
@@ -373,7 +376,7 @@ func (s *space) verify(ctx context.Context, l *link) error {
 		return &driver.WouldChangeError{What: driver.NewStore}
 	}
 	if raw == nil && want == "" {
-		err := s.create(ctx, l, node, coord.Encode(identity{rand.Text(), coord.FormatNow}))
+		err := s.create(ctx, l, node, driver.EncodeRow(identity{rand.Text(), format}))
 		if err != nil && !errors.Is(err, zk.ErrNodeExists) {
 			return s.unavailable(ctx, err)
 		}
@@ -385,14 +388,13 @@ func (s *space) verify(ctx context.Context, l *link) error {
 		return fmt.Errorf("%w: node %s, which names the store, is gone; it was %s", hapax.ErrStoreReplaced, node, want)
 	}
 	var found identity
-	var format struct{ Format int64 } // a newer one may come with more
-	if json.Unmarshal(raw, &format) == nil && format.Format > coord.FormatNow {
-		return coord.CheckFormat("node "+node, format.Format)
+	var said struct{ Format int64 } // another format may come with other fields
+	if json.Unmarshal(raw, &said) == nil {
+		if err := driver.CheckFormat("node "+node, said.Format, format); err != nil {
+			return err
+		}
 	}
 	err = driver.DecodeRow("store", node, raw, &found)
-	if err == nil && found.Format == 0 && want == "" {
-		err = s.refuseFirst(ctx, l)
-	}
 	switch {
 	case err != nil:
 		return err
@@ -404,78 +406,6 @@ func (s *space) verify(ctx context.Context, l *link) error {
 	l.generation.Store(generation)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.id, s.format = found.ID, found.Format
+	s.id = found.ID
 	return nil
-}
-
-// refuseFirst refuses a store of the first version, which kept workers apart from rows, and
-// tags without a delta.
-func (s *space) refuseFirst(ctx context.Context, l *link) error {
-	place := s.base + "/workers"
-	raw, _, err := s.get(ctx, l, place)
-	if err != nil {
-		return err
-	}
-	if raw != nil {
-		return coord.FirstFormat("node " + place)
-	}
-	first, err := call(ctx, s, l, func(conn *zk.Conn) (string, error) {
-		nodes, _, err := conn.Children(s.dir(""))
-		if errors.Is(err, zk.ErrNoNode) {
-			return "", nil
-		}
-		for _, node := range nodes {
-			node = s.dir("") + "/" + node
-			raw, _, err := conn.Get(node)
-			if err != nil && !errors.Is(err, zk.ErrNoNode) {
-				return "", err
-			}
-			if first, tells := coord.IsFirstTag(raw); first {
-				return node, nil
-			} else if tells {
-				return "", nil
-			}
-		}
-		return "", err
-	})
-	if err != nil {
-		return s.unavailable(ctx, err)
-	}
-	if first != "" {
-		return coord.FirstFormat("node " + first)
-	}
-	return nil
-}
-
-// ExcludeOlder implements driver.Exclusive: older versions refuse an identity with a format.
-func (s *Store) ExcludeOlder(ctx context.Context) error {
-	k := s.space
-	ctx, cancel, err := k.calls.Begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer cancel()
-	k.mu.Lock()
-	done := k.format == coord.FormatNow
-	k.mu.Unlock()
-	if done {
-		return nil
-	}
-	l, err := k.current(ctx)
-	if err != nil {
-		return err
-	}
-	if err := k.verify(ctx, l); err != nil {
-		return err
-	}
-	k.mu.Lock()
-	found := identity{k.id, coord.FormatNow}
-	k.mu.Unlock()
-	_, err = call(ctx, k, l, func(conn *zk.Conn) (*zk.Stat, error) {
-		return conn.Set(k.storeNode(), coord.Encode(found), l.generation.Load())
-	})
-	if err != nil {
-		return k.unavailable(ctx, err)
-	}
-	return k.verify(ctx, l)
 }

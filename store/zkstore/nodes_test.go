@@ -19,7 +19,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
-	"github.com/hapax-id/hapax/store/internal/coord"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 // TestEscape: every name has a node name of its own that ZooKeeper takes.
@@ -79,8 +79,8 @@ func TestRenew(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				cell, err := s.space.Read(t.Context(), coord.Key{Name: "t"})
-				if v := cell.Token.(version).of; err != nil || v > limit {
+				cell, err := s.space.read(t.Context(), driver.Key{Name: "t"})
+				if v := cell.Version.(version).of; err != nil || v > limit {
 					t.Errorf("the version is %d, error %v; at most %d is allowed", v, err, limit)
 				}
 				mu.Lock()
@@ -153,10 +153,10 @@ func TestVersionsComeRound(t *testing.T) {
 	swap(a, "a", "c", false)
 	swap(a, "b", "c", true)
 
-	there, absent, first := coord.Key{Table: "table", Name: "row"}, coord.Key{Table: "table", Name: "none"}, coord.Key{Table: "new", Name: "none"}
-	seen := map[coord.Key]coord.Cell{}
-	for _, key := range []coord.Key{there, absent, first} {
-		if seen[key], err = a.space.Read(t.Context(), key); err != nil {
+	there, absent, first := driver.Key{Table: "table", Name: "row"}, driver.Key{Table: "table", Name: "none"}, driver.Key{Table: "new", Name: "none"}
+	seen := map[driver.Key]driver.Cell{}
+	for _, key := range []driver.Key{there, absent, first} {
+		if seen[key], err = a.space.read(t.Context(), key); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -164,17 +164,18 @@ func TestVersionsComeRound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.conn.Set(a.space.storeNode(), coord.Encode(identity{"another", coord.FormatNow}), -1); err != nil {
+	if _, err := l.conn.Set(a.space.storeNode(), driver.EncodeRow(identity{"another", format}), -1); err != nil {
 		t.Fatal(err)
 	}
 	for what, w := range map[string]struct {
-		key  coord.Key
+		key  driver.Key
 		next []byte
 	}{"change": {there, []byte("d")}, "removal": {there, nil}, "creation": {absent, []byte("d")}, "first creation": {first, []byte("d")}} {
-		if ok, _, err := a.space.Swap(t.Context(), w.key, seen[w.key], w.next); ok || err != nil {
-			t.Errorf("%s in another store: %v, error %v; want it refused", what, ok, err)
+		r, err := a.space.Step(t.Context(), driver.Step{Each: []driver.Change{{Key: w.key, Old: seen[w.key], Next: w.next}}})
+		if err == nil && r.Each[0].Done || err != nil && !errors.Is(err, hapax.ErrStoreReplaced) {
+			t.Errorf("%s in another store: %+v, error %v; want it refused", what, r, err)
 		}
-		if _, err := a.space.Read(t.Context(), w.key); !errors.Is(err, hapax.ErrStoreReplaced) {
+		if _, err := a.space.read(t.Context(), w.key); !errors.Is(err, hapax.ErrStoreReplaced) {
 			t.Errorf("the read after the %s: error is %v; want ErrStoreReplaced", what, err)
 		}
 	}

@@ -55,9 +55,8 @@ import (
 )
 
 var (
-	_ driver.Store    = (*Store)(nil)
-	_ driver.Guarding = (*Store)(nil)
-	_ driver.Healing  = (*Store)(nil)
+	_ driver.Store = (*Store)(nil)
+	_ driver.KV    = (*space)(nil)
 )
 
 // Options change how a store is used. The zero value is useful.
@@ -81,13 +80,13 @@ type Options struct {
 
 var urlForm = coord.Form{Scheme: "zk", Port: "2181", Params: []string{"acl"}}
 
-// rows gives a Store its methods without a field that outsiders see.
-type rows = coord.Rows
+// base gives a Store its methods without a field that outsiders see.
+type base = driver.Base
 
 // A Store is a handle on a store in ZooKeeper. Its methods are safe for
 // concurrent use. It connects again by itself when it is next used.
 type Store struct {
-	*rows // tags and rows
+	*base // tags and rows
 	space *space
 }
 
@@ -146,7 +145,7 @@ func New(ctx context.Context, conn *zk.Conn, path string, acl []zk.ACL, opts Opt
 func newStore(path string, hosts []string, opts Options) *Store {
 	life, end := context.WithCancel(context.Background())
 	k := &space{
-		calls: coord.Calls{Service: "ZooKeeper at " + strings.Join(hosts, ","), Timeout: opts.Timeout},
+		calls: driver.Calls{Service: "ZooKeeper at " + strings.Join(hosts, ","), Timeout: opts.Timeout},
 		hosts: hosts,
 		base:  "/" + path,
 		looks: opts.Look, existing: opts.Existing,
@@ -156,7 +155,7 @@ func newStore(path string, hosts []string, opts Options) *Store {
 		life:    life,
 		end:     end,
 	}
-	return &Store{rows: coord.NewRows(&k.calls, k), space: k}
+	return &Store{base: driver.NewBase(&k.calls, k, driver.BaseOptions{}), space: k}
 }
 
 func acl(u coord.URL) ([]zk.ACL, error) {

@@ -44,12 +44,14 @@ func TestEnsembleSoak(t *testing.T) {
 
 func conform(t *testing.T, url string, server *testservers.Server) {
 	url += "/" + rand.Text()
-	storetest.Run(t, storetest.Harness{
+	h := storetest.Harness{
 		URL:          url,
 		Capabilities: storetest.Capabilities{Shared: true, Durable: true},
 		Open:         func(t testing.TB) storetest.Handle { return open(t, url) },
 		Silence:      silence(server, url),
-	})
+	}
+	storetest.Run(t, h)
+	storetest.RunKV(t, h)
 }
 
 // silence is the harness's way to a store that says nothing any more; nil for a server
@@ -200,9 +202,8 @@ func TestBadURLs(t *testing.T) {
 	}
 }
 
-// TestFirstVersion: a store of the first version is refused, and left as it is for the nodes
-// that may use it, also where nothing but segments was issued of it.
-func TestFirstVersion(t *testing.T) {
+// TestOtherFormat: a store of another format, or of none, is refused, and left as it is.
+func TestOtherFormat(t *testing.T) {
 	t.Parallel()
 	server := testservers.SharedZooKeeper(t)
 	server.MustProxy()
@@ -211,22 +212,19 @@ func TestFirstVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	for node, value := range map[string]string{
-		"/workers":     "",
-		"/tags/orders": `{"kind":"segment","start":1,"step":1000,"min_step":1000,"max_step":1000000,"mark":2001}`,
-	} {
+	for identity, want := range map[string]string{`{"id":"x"}`: "format 0", `{"id":"x","format":4,"more":1}`: "format 4"} {
 		path := "/" + rand.Text()
-		for _, n := range [][2]string{{"", ""}, {"/store", `{"id":"x"}`}, {"/tags", ""}, {"/tags/a", `{"kind":"snowflake","pool":"default"}`}, {node, value}} {
+		for _, n := range [][2]string{{"", ""}, {"/store", identity}, {"/tags", ""}} {
 			if _, err := conn.Create(path+n[0], []byte(n[1]), 0, zk.WorldACL(zk.PermAll)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		_, err := zkstore.Open(t.Context(), server.URL+path, zkstore.Options{Timeout: patience.Call})
-		if !errors.Is(err, hapax.ErrStoreCorrupt) || !strings.Contains(err.Error(), "9fd0ef2") {
-			t.Errorf("with %s: error is %v; want ErrStoreCorrupt that names 9fd0ef2", node, err)
+		if !errors.Is(err, hapax.ErrStoreCorrupt) || !strings.Contains(err.Error(), want) {
+			t.Errorf("with %s: error is %v; want ErrStoreCorrupt that names %s", identity, err, want)
 		}
 		if _, stat, err := conn.Get(path + "/store"); err != nil || stat.Version != 0 {
-			t.Errorf("with %s: the store's node is at %+v, error %v; want it as it was", node, stat, err)
+			t.Errorf("with %s: the store's node is at %+v, error %v; want it as it was", identity, stat, err)
 		}
 	}
 }

@@ -1,3 +1,5 @@
+// Package coord is what the drivers for coordination services, etcd and
+// ZooKeeper, share: the form of their URLs.
 package coord
 
 import (

@@ -1,4 +1,4 @@
-package coord
+package driver_test
 
 import (
 	"context"
@@ -36,15 +36,15 @@ func pulseOf(t *testing.T, s handle) driver.Pulse {
 // TestManySteps: a step takes a hundred hand-backs, or as many as the service allows, and
 // no row is read that this handle has written.
 func TestManySteps(t *testing.T) {
-	for most, meetings := range map[int]int{0: 3, 30: 15} { // 100 and 50 are refused, twice, and 50 once
-		m := &memory{cells: map[Key]Cell{}, most: most}
+	for most, steps := range map[int]int{0: 3, 30: 15} { // 100 and 50 are refused, twice, and 50 once
+		m := &memory{cells: map[driver.Key]driver.Cell{}, most: most}
 		s := newHandle(m)
 		all, p := many(t, s, 250), pulseOf(t, s)
-		m.reads, m.meetings = 0, 0
+		m.reads, m.steps = 0, 0
 		given, c, err := s.HandBackAllWith(t.Context(), p, all)
 		must(t, err)
-		if !c.Met || m.reads > 0 || m.meetings != meetings {
-			t.Errorf("at most %d: the contact is %+v after %d reads and %d meetings; want no read and %d meetings", most, c, m.reads, m.meetings, meetings)
+		if !c.Met || m.reads > 0 || m.steps != steps {
+			t.Errorf("at most %d: the contact is %+v after %d reads and %d steps; want no read and %d steps", most, c, m.reads, m.steps, steps)
 		}
 		for i, h := range all {
 			if tag, err := s.Tag(t.Context(), h.Tag.Name); err != nil || !given[i] || tag.Mark != 5 || tag.Token != 1 {
@@ -57,7 +57,7 @@ func TestManySteps(t *testing.T) {
 // TestManyAmongOthers: what others have changed meanwhile keeps nothing else back, and what
 // is told of a tag is told from its current row.
 func TestManyAmongOthers(t *testing.T) {
-	m := &memory{cells: map[Key]Cell{}}
+	m := newMemory()
 	a, b := newHandle(m), newHandle(m)
 	all, p := many(t, a, 120), pulseOf(t, a)
 	step := int64(7)
@@ -97,7 +97,7 @@ func TestManyAmongOthers(t *testing.T) {
 
 // TestManyUnknown: after a lost answer nothing that was known before is used.
 func TestManyUnknown(t *testing.T) {
-	m := &memory{cells: map[Key]Cell{}}
+	m := newMemory()
 	s := newHandle(m)
 	all, p := many(t, s, 3), pulseOf(t, s)
 	m.lose = true
@@ -117,5 +117,26 @@ func TestManyUnknown(t *testing.T) {
 	cancel()
 	if _, _, err := s.HandBackAllWith(ctx, p, all); err == nil {
 		t.Error("a call whose context has ended succeeds")
+	}
+}
+
+// TestRefusedForNoReason: a step that was refused although its conditions hold, as after the
+// loss of a connection, is made again, and nothing is told of it.
+func TestRefusedForNoReason(t *testing.T) {
+	m := newMemory()
+	s := newHandle(m)
+	all, p := many(t, s, 3), pulseOf(t, s)
+	m.spoil = 3
+	if c, err := s.Beat(t.Context(), p); err != nil || !c.Met || m.spoil > 0 {
+		t.Errorf("the beat: %+v, error %v", c, err)
+	}
+	m.spoil = 3
+	if a, c, err := s.AllocateWith(t.Context(), p, "tag 0", 1, ""); err != nil || !c.Met || a.Grant != (hapax.Grant{Lo: 11, Hi: 12}) {
+		t.Errorf("the grant: %+v, %+v, error %v", a, c, err)
+	}
+	m.spoil = 3
+	given, c, err := s.HandBackAllWith(t.Context(), p, all)
+	if err != nil || !c.Met || given[0] || !given[1] || !given[2] {
+		t.Errorf("given back: %v, %+v, error %v; want all but the first, of which was granted on", given, c, err)
 	}
 }

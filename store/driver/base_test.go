@@ -1,4 +1,4 @@
-package coord
+package driver_test
 
 import (
 	"bytes"
@@ -17,128 +17,109 @@ import (
 	"github.com/hapax-id/hapax/store/storetest"
 )
 
-// memory is a space in memory. Its tokens count writes, as ZooKeeper's do.
+// memory is a KV in memory. Its versions count writes, as ZooKeeper's do, and it tells nothing
+// of a row whose change was refused.
 type memory struct {
-	mu     sync.Mutex // guards everything below
-	cells  map[Key]Cell
-	reads  int
-	swaps  int
+	mu    sync.Mutex // guards everything below
+	cells map[driver.Key]driver.Cell
+
+	reads  int // rows
+	steps  int
 	writes int
-	lose   bool // answers to writes
-
-	meetings int
-	most     int // changes in one step; 0: any number
+	lose   bool // answers to steps that write
+	most   int  // changes in one step; 0: any number
+	spoil  int  // so many steps are refused although their conditions hold
 }
 
-func (m *memory) Read(_ context.Context, key Key) (Cell, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.reads++
-	return m.cellLocked(key), nil
-}
+func newMemory() *memory { return &memory{cells: map[driver.Key]driver.Cell{}} }
 
-func (m *memory) ReadEach(_ context.Context, table string, names []string) ([][]byte, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	raws := make([][]byte, len(names))
-	for i, name := range names {
-		raws[i] = m.cells[Key{table, name}].Raw
-	}
-	return raws, nil
-}
-
-func (m *memory) cellLocked(key Key) Cell {
+func (m *memory) cellLocked(key driver.Key) driver.Cell {
 	c, ok := m.cells[key]
 	if !ok {
-		c.Token = 0
+		c.Version = 0
 	}
 	c.Known = true
 	return c
 }
 
-func (m *memory) Swap(_ context.Context, key Key, old Cell, next []byte) (bool, Cell, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.swaps++
-	if now := m.cellLocked(key); old.Token != now.Token {
-		return false, Cell{}, nil
+func (m *memory) cellsLocked(keys []driver.Key) []driver.Cell {
+	cells := make([]driver.Cell, len(keys))
+	for i, key := range keys {
+		cells[i] = m.cellLocked(key)
 	}
-	m.writeLocked(key, next)
-	now := m.cellLocked(key)
-	if m.lose {
-		return false, Cell{}, fmt.Errorf("%w: the answer was lost", hapax.ErrStoreUnavailable)
-	}
-	return true, now, nil
+	return cells
 }
 
-func (m *memory) Beat(_ context.Context, meeting Heartbeat, changes ...Change) (BeatAnswer, error) {
+func (m *memory) Get(_ context.Context, _ driver.Freshness, keys ...driver.Key) ([]driver.Cell, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.meetings++
-	own, fence := m.cellLocked(meeting.Own), m.cellLocked(FenceKey)
-	met := BeatAnswer{Joins: m.cellLocked(JoinsKey).Raw}
-	if len(changes) == 0 {
-		met.Changes = m.cellLocked(ChangesKey).Raw
-		if meeting.Watch.Name != "" {
-			met.Watches, met.Watched = true, m.cellLocked(meeting.Watch).Raw
+	m.reads += len(keys)
+	return m.cellsLocked(keys), nil
+}
+
+func (m *memory) Step(_ context.Context, step driver.Step) (driver.Result, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.steps++
+	if m.most > 0 && len(step.Each) > m.most {
+		return driver.Result{}, driver.ErrTooMany
+	}
+	r := driver.Result{Met: m.spoil == 0, Look: m.cellsLocked(step.Look), Each: make([]driver.Outcome, len(step.Each))}
+	m.spoil = max(0, m.spoil-1)
+	for _, c := range step.If {
+		now := m.cellLocked(c.Key)
+		r.If = append(r.If, now)
+		r.Met = r.Met && bytes.Compare(now.Value, c.Least) >= 0 && (c.Least != nil || now.Value == nil)
+	}
+	if !r.Met {
+		return r, nil
+	}
+	for _, p := range step.Raise {
+		if bytes.Compare(m.cellLocked(p.Key).Value, p.Value) < 0 {
+			m.writeLocked(p.Key, p.Value)
 		}
 	}
-	met.Done = bytes.Compare(own.Raw, meeting.Was) >= 0 && fence.Raw == nil
-	for _, c := range changes {
-		met.Done = met.Done && c.Old.Token == m.cellLocked(c.Key).Token
-	}
-	if m.most > 0 && len(changes) > m.most {
-		return BeatAnswer{}, ErrTooMany
-	}
-	if !met.Done {
-		met.Own, met.Fence = own.Raw, fence.Raw
-	} else if bytes.Compare(own.Raw, meeting.Now) < 0 {
-		m.writeLocked(meeting.Own, meeting.Now)
-	}
-	for _, c := range changes {
-		if met.Done {
+	for i, c := range step.Each {
+		if r.Each[i].Done = c.Old.Version == m.cellLocked(c.Key).Version; r.Each[i].Done {
 			m.writeLocked(c.Key, c.Next)
+			r.Each[i].Now = m.cellLocked(c.Key)
 		}
-		met.Cells = append(met.Cells, m.cellLocked(c.Key))
 	}
-	if met.Done && m.lose {
-		return BeatAnswer{}, fmt.Errorf("%w: the answer was lost", hapax.ErrStoreUnavailable)
+	if m.lose {
+		return driver.Result{}, fmt.Errorf("%w: the answer was lost", hapax.ErrStoreUnavailable)
 	}
-	return met, nil
+	return r, nil
 }
 
-func (m *memory) writeLocked(key Key, next []byte) {
+func (m *memory) writeLocked(key driver.Key, next []byte) {
 	m.writes++
-	if m.cells[key] = (Cell{Raw: next, Known: true, Token: m.writes}); next == nil {
+	if m.cells[key] = (driver.Cell{Value: next, Known: true, Version: m.writes}); next == nil {
 		delete(m.cells, key)
 	}
 }
 
-func (m *memory) List(_ context.Context, table string, after string, limit int, f func(string, []byte) error) error {
+func (m *memory) Scan(_ context.Context, table string, after string, limit int) (rows []driver.Row, _ error) {
 	m.mu.Lock()
-	cells := maps.Clone(m.cells)
-	m.mu.Unlock()
-	keys := slices.SortedFunc(maps.Keys(cells), func(a, b Key) int { return strings.Compare(a.Name, b.Name) })
+	defer m.mu.Unlock()
+	keys := slices.SortedFunc(maps.Keys(m.cells), func(a, b driver.Key) int { return strings.Compare(a.Name, b.Name) })
 	for _, key := range keys {
-		if key.Table != table || key.Name <= after || limit <= 0 {
-			continue
-		}
-		limit--
-		if err := f(key.Name, cells[key].Raw); err != nil {
-			return err
+		if key.Table == table && key.Name > after && len(rows) < limit {
+			rows = append(rows, driver.Row{Name: key.Name, Value: m.cells[key].Value})
 		}
 	}
-	return nil
+	return rows, nil
 }
 
 // handle makes a whole store of rows in memory.
 type handle struct {
-	*Rows
-	id string
+	*driver.Base
+	calls *driver.Calls
+	id    string
 }
 
 func newHandle(m *memory) handle {
-	return handle{NewRows(&Calls{Service: "memory"}, m), rand.Text()}
+	calls := &driver.Calls{Service: "memory"}
+	return handle{driver.NewBase(calls, m, driver.BaseOptions{}), calls, rand.Text()}
 }
 
 func (h handle) StoreID(ctx context.Context) (string, error) { return h.id, h.Ping(ctx) }
@@ -153,14 +134,14 @@ func (h handle) Close() error { h.calls.End(); return nil }
 
 func TestConformance(t *testing.T) {
 	storetest.Run(t, storetest.Harness{
-		Open: func(testing.TB) storetest.Handle { return newHandle(&memory{cells: map[Key]Cell{}}) },
+		Open: func(testing.TB) storetest.Handle { return newHandle(newMemory()) },
 	})
 }
 
 // TestOldRows: what a handle remembers is never the reason for an error, and
 // saves it the read.
 func TestOldRows(t *testing.T) {
-	m := &memory{cells: map[Key]Cell{}}
+	m := newMemory()
 	a, b := newHandle(m), newHandle(m)
 	def, err := hapax.Tag{Name: "t"}.WithDefaults()
 	must(t, err)
@@ -190,17 +171,6 @@ func TestOldRows(t *testing.T) {
 	}
 }
 
-// TestForgetting: a handle remembers a bounded number of rows.
-func TestForgetting(t *testing.T) {
-	r := newHandle(&memory{})
-	for i := range int64(maxSlots + 10) {
-		r.slot(Key{"p", fmt.Sprint(i)})
-	}
-	if n := len(r.slots); n > maxSlots {
-		t.Errorf("%d rows are remembered; at most %d are allowed", n, maxSlots)
-	}
-}
-
 // TestRowText holds the stored form, which other versions read.
 func TestRowText(t *testing.T) {
 	full := driver.Tag{Tag: hapax.Tag{
@@ -214,11 +184,11 @@ func TestRowText(t *testing.T) {
 		{full, `{"kind":"segment","start":1,"step":2,"min_step":1,"max_step":3,"delta":10,"remainder":4,"mark":9007199254740993,"run":20,"key_hash":"0f","extra":"x","deleted":true}`},
 		{flake, `{"kind":"snowflake","pool":"p"}`},
 	} {
-		raw := encodeTag(c.tag)
+		raw := driver.EncodeTag(c.tag)
 		if string(raw) != c.want {
 			t.Errorf("%s; want %s", raw, c.want)
 		}
-		if got, err := decodeTag("t", append(raw, '\n')); err != nil || got != c.tag {
+		if got, err := driver.DecodeTag("t", append(raw, '\n')); err != nil || got != c.tag {
 			t.Errorf("%+v, error %v; want %+v", got, err, c.tag)
 		}
 	}
@@ -226,7 +196,7 @@ func TestRowText(t *testing.T) {
 
 // TestUnknownOutcome: after a lost answer nothing that was known before is used.
 func TestUnknownOutcome(t *testing.T) {
-	m := &memory{cells: map[Key]Cell{}}
+	m := newMemory()
 	a := newHandle(m)
 	def, err := hapax.Tag{Name: "t"}.WithDefaults()
 	must(t, err)
@@ -237,11 +207,11 @@ func TestUnknownOutcome(t *testing.T) {
 		t.Fatalf("error is %v; want ErrStoreUnavailable", err)
 	}
 	m.lose = false
-	m.reads, m.swaps = 0, 0
+	m.reads, m.steps = 0, 0
 	got, err := a.Allocate(t.Context(), "t", 5, "")
 	must(t, err)
-	if got.Grant != (hapax.Grant{Lo: 6, Hi: 11}) || m.reads != 1 || m.swaps != 1 {
-		t.Errorf("the grant after a lost answer is %v with %d reads and %d writes; want [6, 11) with one each", got.Grant, m.reads, m.swaps)
+	if got.Grant != (hapax.Grant{Lo: 6, Hi: 11}) || m.reads != 1 || m.steps != 1 {
+		t.Errorf("the grant after a lost answer is %v with %d reads and %d writes; want [6, 11) with one each", got.Grant, m.reads, m.steps)
 	}
 }
 
@@ -263,7 +233,7 @@ func TestCorruptRows(t *testing.T) {
 		"fraction":      `{"kind":"segment","start":1,"step":1,"min_step":1,"max_step":1,"delta":1,"mark":1.5}`,
 		"beyond int64":  `{"kind":"segment","start":1,"step":1,"min_step":1,"max_step":1,"mark":9223372036854775808}`,
 	} {
-		m := &memory{cells: map[Key]Cell{tagKey("t"): {Known: true, Raw: []byte(raw), Token: 1}}}
+		m := &memory{cells: map[driver.Key]driver.Cell{{Name: "t"}: {Known: true, Value: []byte(raw), Version: 1}}}
 		h := newHandle(m)
 		if _, err := h.Allocate(t.Context(), "t", 1, ""); !errors.Is(err, hapax.ErrStoreCorrupt) {
 			t.Errorf("%s: Allocate: error is %v; want ErrStoreCorrupt", name, err)
@@ -271,7 +241,7 @@ func TestCorruptRows(t *testing.T) {
 		if _, err := h.Tags(t.Context(), "", 10); !errors.Is(err, hapax.ErrStoreCorrupt) {
 			t.Errorf("%s: Tags: error is %v; want ErrStoreCorrupt", name, err)
 		}
-		if got := m.cells[tagKey("t")].Raw; !bytes.Equal(got, []byte(raw)) {
+		if got := m.cells[driver.Key{Name: "t"}].Value; !bytes.Equal(got, []byte(raw)) {
 			t.Errorf("%s: it was overwritten with %s", name, got)
 		}
 	}

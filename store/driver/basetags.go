@@ -1,0 +1,207 @@
+package driver
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/hapax-id/hapax"
+)
+
+// Allocate implements hapax.SegmentStore. It is one round trip while nobody
+// else has changed the tag since this handle last saw it.
+func (b *Base) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
+	var a hapax.Allocation
+	err := b.changeTag(ctx, tag, func(t Tag) (next Tag, err error) {
+		a, next, err = Advance(t, n, last)
+		return next, err
+	})
+	if err != nil {
+		return hapax.Allocation{}, err
+	}
+	return a, nil
+}
+
+// HandBack implements hapax.SegmentStore.
+func (b *Base) HandBack(ctx context.Context, a hapax.Allocation, next int64) error {
+	return b.changeTag(ctx, a.Tag.Name, func(t Tag) (Tag, error) { return HandBack(t, a, next) })
+}
+
+// UpdateTag implements [TagStore].
+func (b *Base) UpdateTag(ctx context.Context, name string, u TagUpdate) (hapax.Tag, error) {
+	return b.redefine(ctx, name, func(t hapax.Tag) (hapax.Tag, error) { return Update(t, u) })
+}
+
+// DeleteTag implements [TagStore].
+func (b *Base) DeleteTag(ctx context.Context, name string) (hapax.Tag, error) {
+	return b.redefine(ctx, name, Delete)
+}
+
+// redefine replaces the definition of an existing tag by what f makes of it.
+func (b *Base) redefine(ctx context.Context, name string, f func(hapax.Tag) (hapax.Tag, error)) (hapax.Tag, error) {
+	var defined hapax.Tag
+	err := b.changeTag(ctx, name, func(t Tag) (_ Tag, err error) {
+		defined, err = f(t.Tag)
+		return t.Redefined(defined), err
+	})
+	if err != nil {
+		return hapax.Tag{}, err
+	}
+	return defined, nil
+}
+
+// changeTag replaces an existing tag by what f makes of it, unless f fails.
+func (b *Base) changeTag(ctx context.Context, name string, f func(Tag) (Tag, error)) error {
+	if err := hapax.ValidateName("tag", name); err != nil {
+		return err
+	}
+	return b.update(ctx, tagKey(name), tagChange(name, f))
+}
+
+// tagChange is f as a change of the tag's row.
+func tagChange(name string, f func(Tag) (Tag, error)) changing {
+	return func(row held) (held, error) {
+		t, err := row.tagNamed(name)
+		if err != nil {
+			return held{}, err
+		}
+		if t.Name == "" {
+			return held{}, notFound(name)
+		}
+		if t, err = f(t); err != nil {
+			return held{}, err
+		}
+		return heldTag(t), nil
+	}
+}
+
+// tagNamed returns the tag that a row holds; without a name where there is none.
+func (r held) tagNamed(name string) (Tag, error) {
+	switch {
+	case r.decoded:
+		return r.tag, nil
+	case r.Value == nil:
+		return Tag{}, nil
+	}
+	return decodeTag(name, r.Value)
+}
+
+// heldTag is what the row of a tag is to be.
+func heldTag(t Tag) held { return held{Cell: Cell{Value: encodeTag(t)}, tag: t, decoded: true} }
+
+func notFound(name string) error { return fmt.Errorf("%w: %q", hapax.ErrTagNotFound, name) }
+
+func tagKey(name string) Key { return Key{Name: name} }
+
+// CreateTag implements hapax.SegmentStore.
+func (b *Base) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
+	def, err := tag.WithDefaults()
+	if err != nil {
+		return hapax.Tag{}, err
+	}
+	def.Deleted, def.Token = false, 0
+	var created hapax.Tag
+	err = b.update(ctx, tagKey(def.Name), func(row held) (held, error) {
+		old, err := row.tagNamed(def.Name)
+		if err != nil {
+			return held{}, err
+		}
+		created = def
+		if old.Name != "" {
+			if created, err = Revive(old.Tag, def, mode); err != nil {
+				return held{}, err
+			}
+		}
+		return heldTag(old.Redefined(created)), nil
+	})
+	if err != nil {
+		return hapax.Tag{}, err
+	}
+	return created, nil
+}
+
+// HealTag implements [Healing].
+func (b *Base) HealTag(ctx context.Context, def hapax.Tag) (hapax.Tag, error) {
+	if err := hapax.ValidateName("tag", def.Name); err != nil {
+		return hapax.Tag{}, err
+	}
+	var healed Tag
+	err := b.update(ctx, tagKey(def.Name), func(row held) (held, error) {
+		old, err := row.tagNamed(def.Name)
+		if err == nil {
+			healed, err = Heal(old, def)
+		}
+		if err != nil {
+			return held{}, err
+		}
+		return heldTag(healed), nil
+	})
+	if err != nil {
+		return hapax.Tag{}, err
+	}
+	return healed.Tag, nil
+}
+
+// Tag implements [TagStore].
+func (b *Base) Tag(ctx context.Context, name string) (hapax.Tag, error) {
+	if err := hapax.ValidateName("tag", name); err != nil {
+		return hapax.Tag{}, err
+	}
+	value, err := b.get(ctx, tagKey(name))
+	if err != nil {
+		return hapax.Tag{}, err
+	}
+	if value == nil {
+		return hapax.Tag{}, notFound(name)
+	}
+	t, err := decodeTag(name, value)
+	return t.Tag, err
+}
+
+// Tags implements [TagStore].
+func (b *Base) Tags(ctx context.Context, after string, limit int) ([]hapax.Tag, error) {
+	rows, err := b.ListRows(ctx, "", after, limit)
+	if err != nil {
+		return nil, err
+	}
+	tags := make([]hapax.Tag, len(rows))
+	for i, row := range rows {
+		t, err := decodeTag(row.Name, row.Value)
+		if err != nil {
+			return nil, err
+		}
+		tags[i] = t.Tag
+	}
+	return tags, nil
+}
+
+// TagsNamed implements [Guarding].
+func (b *Base) TagsNamed(ctx context.Context, names []string) ([]hapax.Tag, error) {
+	ctx, cancel, err := b.calls.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer cancel()
+	if len(names) == 0 {
+		return nil, nil
+	}
+	keys := make([]Key, len(names))
+	for i, name := range names {
+		keys[i] = tagKey(name)
+	}
+	cells, err := b.kv.Get(ctx, Lagging, keys...)
+	if err != nil {
+		return nil, err
+	}
+	var tags []hapax.Tag
+	for i, cell := range cells {
+		if cell.Value == nil {
+			continue
+		}
+		t, err := decodeTag(names[i], cell.Value)
+		if err != nil {
+			return nil, err
+		}
+		tags = append(tags, t.Tag)
+	}
+	return tags, nil
+}

@@ -1,0 +1,6 @@
+package driver
+
+var (
+	EncodeTag = encodeTag
+	DecodeTag = decodeTag
+)
