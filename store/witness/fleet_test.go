@@ -409,6 +409,17 @@ func (c *conn) HandBackWith(ctx context.Context, p driver.Pulse, a hapax.Allocat
 	return c.contact(ct), err
 }
 
+func (c *conn) HandBackAllWith(ctx context.Context, p driver.Pulse, all []driver.HandBackOf) ([]bool, driver.Contact, error) {
+	if err := c.pass(ctx, "handback"); err != nil {
+		return nil, driver.Contact{}, err
+	}
+	given, ct, err := c.Store.HandBackAllWith(ctx, p, all)
+	if lost := c.after("handback"); lost != nil {
+		return nil, driver.Contact{}, lost
+	}
+	return given, c.contact(ct), err
+}
+
 func (c *conn) SwapRowWith(ctx context.Context, p driver.Pulse, table, name string, old, next []byte) (bool, driver.Contact, error) {
 	if err := c.pass(ctx, "swap"); err != nil {
 		return false, driver.Contact{}, err
