@@ -1,0 +1,3 @@
+import drizzle from "./drizzle.cjs";
+
+export const { from, numbered } = drizzle;

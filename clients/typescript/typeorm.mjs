@@ -1,0 +1,3 @@
+import typeorm from "./typeorm.cjs";
+
+export const { numbered } = typeorm;
