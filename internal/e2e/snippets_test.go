@@ -45,6 +45,13 @@ var interpreters = map[string]func(t *testing.T) (dir string, command []string){
 		}
 		return "", []string{"env", "PYTHONDONTWRITEBYTECODE=1", "PYTHONPATH=" + home, python}
 	},
+	"Node.js, with the client": func(t *testing.T) (string, []string) {
+		// There, the package finds itself by its name.
+		return "../../clients/typescript", []string{testservers.Require(t, []string{"node"}), "-e", evalFile}
+	},
+	"PHP, with the client": func(t *testing.T) (string, []string) {
+		return "../..", []string{testservers.Require(t, []string{"php"})}
+	},
 	"Python, with redis-py": func(t *testing.T) (string, []string) {
 		for _, python := range []string{"/usr/bin/python3", "python3"} {
 			if exec.Command(python, "-c", "import redis").Run() == nil {
@@ -86,6 +93,9 @@ var interpreters = map[string]func(t *testing.T) (dir string, command []string){
 	"grpcurl":           nil,
 }
 
+// evalFile is a program for Node.js that runs a file where its packages are not.
+const evalFile = `eval(require("fs").readFileSync(process.argv[1], "utf8"))`
+
 func shell(tool string) func(t *testing.T) (string, []string) {
 	return func(t *testing.T) (string, []string) {
 		testservers.Require(t, []string{tool})
@@ -104,7 +114,7 @@ func nodeRun(t *testing.T) (string, []string) {
 	if _, err := os.Stat(filepath.Join(modules, "node_modules", "@grpc")); err != nil {
 		testservers.Missing(t, "the clients are not installed: run npm ci in internal/api/respapi/testdata/ioredis")
 	}
-	return modules, []string{"env", "PROTO=" + filepath.Join(root, "proto"), bin, "-e", `eval(require("fs").readFileSync(process.argv[1], "utf8"))`}
+	return modules, []string{"env", "PROTO=" + filepath.Join(root, "proto"), bin, "-e", evalFile}
 }
 
 func interpreter(tool string) func(t *testing.T) (string, []string) {

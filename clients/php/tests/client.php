@@ -305,4 +305,12 @@ function testReadme(): void
     $server->close();
 }
 
+function testAtMost500Lines(): void
+{
+    $lines = array_merge(...array_map(file(...), [...glob(__DIR__ . '/../src/*.php'), ...glob(__DIR__ . '/../src/Internal/*.php')]));
+    // Blanks, comments, braces alone and the heads of files do not count.
+    $code = preg_grep('~^\\s*(//|\\*|/\\*\\*|#|$|[]{}();,]+\\s*$|<\\?php|declare|namespace |use )~', $lines, PREG_GREP_INVERT);
+    check(count($code) > 300 && count($code) <= 500, count($code) . ' lines');
+}
+
 runTests($argv[1] ?? '');

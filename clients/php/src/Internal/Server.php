@@ -80,7 +80,7 @@ final class Server
         $context = stream_context_create(['ssl' => $this->tls, 'socket' => ['tcp_nodelay' => true]]);
         $stream = @stream_socket_client($this->address, $number, $why, max(0.001, $timeout), STREAM_CLIENT_CONNECT, $context);
         if ($stream === false) {
-            throw new RuntimeException($why !== '' ? $why : 'no connection');
+            throw new RuntimeException($why !== '' ? $why : 'no connection; over https, its certificate may not be one that is trusted');
         }
         stream_set_blocking($stream, false);
         return $stream;
