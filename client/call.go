@@ -52,6 +52,7 @@ func call[T any](ctx context.Context, c *Client, m mode, ask func(context.Contex
 		}
 		s.verified.Store(false) // it may come back as another
 		c.failures.Add(1)
+		// A call that may have arrived may have been carried out: a second server would do it again.
 		if ctx.Err() != nil || m == single && !neverSent(err) {
 			break
 		}
@@ -68,11 +69,13 @@ func call[T any](ctx context.Context, c *Client, m mode, ask func(context.Contex
 // attempt asks one server, leaving time for as many others.
 func attempt[T any](ctx context.Context, c *Client, s *server, m mode, turns int, ask func(context.Context, *server) (T, error)) (T, error) {
 	timeout := c.opts.Timeout
+	// A hung server must not use up the time of those after it.
 	if deadline, ok := ctx.Deadline(); ok {
 		timeout = min(timeout, time.Until(deadline)/time.Duration(turns))
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	// Close does not wait for servers that do not answer.
 	defer context.AfterFunc(c.life, cancel)()
 	if m == leasing {
 		if err := c.verify(ctx, s); err != nil {

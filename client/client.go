@@ -275,6 +275,7 @@ func (c *Client) Close() error {
 	wg.Wait()
 
 	c.mu.Lock()
+	// Only now: the issuers above have given back their worker IDs through this client.
 	c.closed = true
 	c.mu.Unlock()
 	c.stop()

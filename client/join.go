@@ -68,6 +68,7 @@ func (j *joints) next(ctx context.Context, c *Client, tag string) (hapax.ID, err
 		j.mu.Unlock()
 		runtime.Gosched() // whoever is about to ask joins
 		j.mu.Lock()
+		// Alone, a caller makes its request itself: no goroutine, and its own deadline.
 		if len(t.waiting) == 0 {
 			j.mu.Unlock()
 			id, err := c.one(ctx, tag)
@@ -135,6 +136,7 @@ func (j *joints) proceedLocked(c *Client, tag string, t *joint, served int) {
 			j.mu.Unlock()
 		}
 	})
+	// The client was closed in between: nobody will make the next request, so nobody may wait for one.
 	if !started {
 		share.cancel()
 		t.running--
@@ -152,6 +154,7 @@ func (j *joints) takeLocked(c *Client, tag string, t *joint, served int) *shared
 	t.served -= served
 	share := &shared{}
 	for len(t.waiting) > 0 && len(share.callers) < t.most {
+		// A number for a caller that has left would be burnt.
 		if w := t.waiting[0]; !w.left {
 			w.share = share
 			share.callers = append(share.callers, w)

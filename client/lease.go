@@ -102,6 +102,7 @@ func (c *Client) keep(ctx context.Context, issuer hapax.Issuer, l *lease) error 
 	}
 	c.mu.Unlock()
 	if closed {
+		// The client closed while this issuer was being made, so that nobody else would close it.
 		_ = issuer.Close(ctx)
 		return hapax.ErrClosed
 	}
@@ -129,6 +130,7 @@ type lease struct {
 // Allocate implements hapax.SegmentStore.
 func (l *lease) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
 	began := time.Since(l.began)
+	// The validity counts from before the call: the server's clock ran while the answer was on its way.
 	a, validFor, err := l.allocate(ctx, tag, n, last)
 	if err == nil {
 		l.extend(began, validFor)

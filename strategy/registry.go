@@ -80,6 +80,7 @@ func (r *Registry) Register(name string, s Strategy) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if e, taken := r.strategies[name]; taken {
+		// Two services of one process may register the same strategy.
 		if v, w := reflect.ValueOf(e.strategy), reflect.ValueOf(s); v.Type() == w.Type() && v.Comparable() && w.Comparable() && v.Equal(w) {
 			return nil
 		}
@@ -441,6 +442,7 @@ type limitedLog struct {
 
 func (l *limitedLog) warn(ctx context.Context, msg string, args ...any) {
 	now, last := time.Now().UnixNano(), l.last.Load()
+	// A negative age writes too: a clock that was set back would silence the log until it caught up.
 	if age := now - last; age >= 0 && age < int64(time.Second) || !l.last.CompareAndSwap(last, now) {
 		l.left.Add(1)
 		return

@@ -237,6 +237,7 @@ func (t *Tree) join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// The tree was moved away for good; a node made now would be one that no Leaf may start beside.
 	if slices.Contains(names, closedName) {
 		return t.errClosedTree()
 	}
@@ -277,6 +278,7 @@ func holderOf(names []string, worker int64, address string) string {
 // the numbers of those are used up, one with a number that was retired.
 func (t *Tree) makeNode(ctx context.Context) error {
 	for range workerIDs {
+		// Two nodes that start at once get two numbers only because ZooKeeper counts, as Leaf's own do.
 		data := t.encode(time.Now())
 		made, err := t.session.Create(ctx, t.forever+"/"+t.opts.Address+"-", data, zk.FlagSequence)
 		if err != nil {
@@ -286,6 +288,7 @@ func (t *Tree) makeNode(ctx context.Context) error {
 		if !ok {
 			return fmt.Errorf("%w: ZooKeeper named the new node %q", hapax.ErrStoreCorrupt, made)
 		}
+		// Only after the node is made: a retired number may have been given away meanwhile.
 		names, err := t.session.Children(ctx, t.forever)
 		if err != nil {
 			return err
@@ -330,6 +333,7 @@ func (t *Tree) reuse(ctx context.Context, names []string) error {
 		if used[worker] {
 			continue
 		}
+		// Nodes of two addresses have two names, so it is the claim, of one name, that only one can make.
 		node, data := fmt.Sprintf("%s/%s-%010d", t.forever, t.opts.Address, worker), t.encode(time.Now())
 		_, err := keeper.Call(ctx, t.session, func(conn *zk.Conn) ([]zk.MultiResponse, error) {
 			acl := zk.WorldACL(zk.PermAll)

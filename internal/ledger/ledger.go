@@ -207,6 +207,7 @@ func (l *Ledger) layoutOf(pool string, layout hapax.Layout) string {
 	if spec == "" {
 		return l.layouts[pool]
 	}
+	// A client chooses the names of pools, so their number is bounded.
 	if len(l.layouts) < maxPools {
 		l.layouts[pool] = spec
 	}
@@ -266,6 +267,7 @@ func (l *Ledger) gave(line string, g hapax.Grant, err error, ref string, by By, 
 	case g.Len() <= 0:
 		return
 	case err == nil:
+	// The answer was lost: the store may have taken the numbers back, and may have granted them again.
 	case errors.Is(hapax.StoreError(err), hapax.ErrStoreUnavailable):
 		what = Offered
 	default:

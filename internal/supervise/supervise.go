@@ -131,6 +131,7 @@ func (r *run) start() (err error) {
 	if r.clock, err = newStepClock(r.Clock); err != nil {
 		return err
 	}
+	// The watchdog is there before the command, so that no moment of the command goes unwatched.
 	if r.dog, err = startWatchdog(r.Watchdog, nobody, r.deadline()); err != nil {
 		return err
 	}
@@ -210,7 +211,7 @@ func (r *run) wait() int {
 			r.Tell(fmt.Sprintf("the worker ID is about to be lost, and the command is told to stop: %s", hapax.Message(r.err)))
 			r.cmd.terminate()
 		case <-r.alarm.c:
-			if r.cause == Exited {
+			if r.cause == Exited { // a command that is stopping already keeps the first cause
 				r.cause = Lost
 			}
 			r.cmd.kill()
@@ -219,6 +220,7 @@ func (r *run) wait() int {
 		case <-bark:
 			r.replaceWatchdog()
 		case dog := <-r.dogs:
+			// It was started with the deadline of then: extensions may have come since.
 			r.dog = dog
 			r.moveDeadlineAgain(extended == nil)
 		}
