@@ -205,7 +205,7 @@ func TestJavaClientRefused(t *testing.T) {
 		"no token":          {"tag=orders " + long + " ca=" + ca.file("ca.pem"), "! -4 REFUSED unauthenticated"},
 		"another's tag":     {"tag=other " + long + " token=" + token + " ca=" + ca.file("ca.pem"), "! -4 REFUSED permission_denied"},
 		"no such tag":       {"tag=unknown " + long + " token=" + token + " ca=" + ca.file("ca.pem"), "! -2 NO_SUCH_TAG tag_not_found"},
-		"not to be trusted": {"tag=orders down= " + short + " token=" + token + " ca=" + stranger.file("ca.pem"), "! -3 UNAVAILABLE "},
+		"not to be trusted": {"tag=orders down= " + short + " token=" + token + " ca=" + stranger.file("ca.pem"), "! -3 UNAVAILABLE unavailable"},
 		"the largest batch": {"tag=orders batch=10000 " + long + " token=" + token + " ca=" + ca.file("ca.pem"), ""},
 	} {
 		ids, wrong := k.take(nil, "at=%s threads=1 count=20 %s", s.url, c.how)
@@ -240,12 +240,12 @@ func TestJavaClientAmongBadServers(t *testing.T) {
 	}
 	good := func(w http.ResponseWriter, store, ids string) {
 		w.Header().Set(wire.StoreHeader, store)
-		fmt.Fprintf(w, `{"ids": [%s] }`, ids)
+		fmt.Fprintf(w, `{"count": %d, "valid_for": 60.0, "ids": [%s] }`, 2, ids)
 	}
 	failing := func(w http.ResponseWriter) {
-		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Type", "application/problem+json")
 		w.WriteHeader(http.StatusServiceUnavailable)
-		fmt.Fprint(w, `{"code":"unavailable","message":"away"}`)
+		fmt.Fprint(w, `{"code":"store_unavailable","detail":"away"}`)
 	}
 	stop := make(chan struct{})
 	defer close(stop) // before the servers are closed, which wait for what is asked
@@ -269,17 +269,20 @@ func TestJavaClientAmongBadServers(t *testing.T) {
 			_ = http.NewResponseController(w).Flush()
 			<-stop
 		}, once, 2, []int64{1, 2}, ""},
-		"no hapax":   {func(w http.ResponseWriter, _ bool) { fmt.Fprint(w, "<html>") }, once, 2, []int64{1, 2}, ""},
-		"redirects":  {func(w http.ResponseWriter, _ bool) { w.Header().Set("Location", "/"); w.WriteHeader(http.StatusFound) }, once, 2, []int64{1, 2}, ""},
-		"too few":    {func(w http.ResponseWriter, _ bool) { good(w, "a", `"9"`) }, once, 2, []int64{1, 2}, ""},
-		"no numbers": {func(w http.ResponseWriter, _ bool) { good(w, "a", `"9","x"`) }, once, 2, []int64{1, 2}, ""},
-		"a float":    {func(w http.ResponseWriter, _ bool) { good(w, "a", `9.5,10`) }, once, 2, []int64{1, 2}, ""},
+		"no hapax":          {func(w http.ResponseWriter, _ bool) { fmt.Fprint(w, "<html>") }, once, 2, []int64{1, 2}, ""},
+		"redirects":         {func(w http.ResponseWriter, _ bool) { w.Header().Set("Location", "/"); w.WriteHeader(http.StatusFound) }, once, 2, []int64{1, 2}, ""},
+		"too few":           {func(w http.ResponseWriter, _ bool) { good(w, "a", `"9"`) }, once, 2, []int64{1, 2}, ""},
+		"no numbers":        {func(w http.ResponseWriter, _ bool) { good(w, "a", `"9","x"`) }, once, 2, []int64{1, 2}, ""},
+		"too many":          {func(w http.ResponseWriter, _ bool) { good(w, "a", `"9","10","11"`) }, once, 2, []int64{1, 2}, ""},
+		"a negative number": {func(w http.ResponseWriter, _ bool) { good(w, "a", `"9","-10"`) }, once, 2, []int64{1, 2}, ""},
+		"names no store":    {func(w http.ResponseWriter, _ bool) { fmt.Fprint(w, `{"count":2,"valid_for":60,"ids":["9","10"]}`) }, once, 2, []int64{1, 2}, ""},
+		"a float":           {func(w http.ResponseWriter, _ bool) { good(w, "a", `9.5,10`) }, once, 2, []int64{1, 2}, ""},
 		"breaks off": {func(w http.ResponseWriter, _ bool) {
 			w.Header().Set("Content-Length", "99")
-			fmt.Fprint(w, `{"ids":["9"`)
+			fmt.Fprint(w, `{"count":2,"valid_for":60,"ids":["9"`)
 		}, once, 2, []int64{1, 2}, ""},
 		"the same store": {once, func(w http.ResponseWriter, _ bool) { good(w, "a", `"3","4"`) }, 4, []int64{1, 2, 3, 4}, ""},
-		"another store":  {once, func(w http.ResponseWriter, _ bool) { good(w, "b", `"1","2"`) }, 4, []int64{1, 2}, "! -3 UNAVAILABLE "},
+		"another store":  {once, func(w http.ResponseWriter, _ bool) { good(w, "b", `"1","2"`) }, 4, []int64{1, 2}, "! -3 UNAVAILABLE store_replaced"},
 	} {
 		call := patience.Scale(2 * time.Second)
 		timeout := 2 * call
@@ -314,7 +317,7 @@ func TestJavaPages(t *testing.T) {
 		for _, snippet := range snippets {
 			dir := t.TempDir()
 			file := filepath.Join(dir, "Example.java")
-			local := strings.NewReplacer("http://10.0.0.9:8080", s.url, "http://10.0.0.10:8080", s.url)
+			local := strings.NewReplacer("http://127.0.0.1:8080", s.url, "http://10.0.0.9:8080", s.url, "http://10.0.0.10:8080", s.url)
 			if err := os.WriteFile(file, []byte(local.Replace(snippet)), 0o600); err != nil {
 				t.Fatal(err)
 			}

@@ -1,10 +1,11 @@
 package id.hapax.client;
 
-import id.hapax.client.HapaxException.Reason;
 import java.io.IOException;
 import java.io.InputStream;
+import java.io.UnsupportedEncodingException;
 import java.net.URI;
 import java.net.URISyntaxException;
+import java.net.URLEncoder;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -16,64 +17,79 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
+import java.util.concurrent.ScheduledThreadPoolExecutor;
+import java.util.concurrent.ThreadFactory;
+import java.util.concurrent.TimeUnit;
+import java.util.logging.Logger;
 import javax.net.ssl.SSLContext;
 import javax.net.ssl.TrustManagerFactory;
 
 /**
- * Issues numbers that hapax servers give it in batches.
+ * Issues numbers from memory, which it takes from hapax servers in stretches.
  *
  * <pre>{@code
- * try (HapaxClient ids = HapaxClient.builder("http://10.0.0.9:8080", "http://10.0.0.10:8080").build()) {
- *     long order = ids.next("orders");
- *     Result user = ids.get("users"); // as Leaf's IDGen does it
+ * try (HapaxClient client = HapaxClient.builder("http://10.0.0.9:8080", "http://10.0.0.10:8080").build()) {
+ *     long order = client.tag("orders").next();
+ *     Result user = client.get("users"); // as Leaf's IDGen does it
  * }
  * }</pre>
  *
- * <p>For each tag it keeps a batch to issue from, and fetches the next one when half of it is
- * used, so that callers wait for a server only if it takes longer than half a batch lasts.
+ * <p>For each tag it keeps a stretch to issue from, and fetches the next one when half of it is
+ * used, so that callers wait for a server only if it takes longer than half a stretch lasts.
  * It asks one server until that fails, and then the next. No number comes twice: the servers
- * issue each once, to one client, which hands it to one caller. What a client has in hand when
- * it ends is a gap, and so is what a lost reply held.
+ * issue each once, to one client, which hands it to one caller. {@link #close} hands back what is
+ * left; what a lost answer held is a gap.
  *
- * <p>Numbers of one client are in the order of the servers' batches; those of several clients
+ * <p>Numbers of one client are in the order of the servers' stretches; those of several clients
  * are not in the order of the calls.
  *
  * <p>A client is safe for use by any number of threads. One is enough for a program.
  */
-public final class HapaxClient implements IDGen, AutoCloseable {
-    /** How many numbers a batch has unless the builder says so. */
-    public static final int DEFAULT_BATCH = 1000;
-
-    /** The largest batch, which is what servers give at once by default. */
-    public static final int MAX_BATCH = 10_000;
-
+public class HapaxClient implements IDGen, AutoCloseable {
     /** The most numbers that one call takes. */
     public static final int MAX_COUNT = 1_000_000;
 
-    private static final Duration DEFAULT_TIMEOUT = Duration.ofSeconds(5);
-    private static final Duration DEFAULT_CALL_TIMEOUT = Duration.ofSeconds(3);
+    static final Logger LOG = Logger.getLogger("id.hapax.client");
     private static final Duration LONGEST = Duration.ofHours(1);
+    private static final long HAND_BACK = 1_000_000_000L; // nanoseconds that an answer to a hand-back is waited for
     private static final int MAX_TAGS = 10_000;
     private static final int MAX_TAG_BYTES = 128;
 
-    private final Servers servers;
-    private final int batch;
-    private final Duration timeout;
-    private final ExecutorService executor;
-    private final ConcurrentHashMap<String, Line> lines = new ConcurrentHashMap<>();
-    private volatile boolean closed;
+    final int minStep;
+    final int maxStep;
+    final boolean ahead;
+    final long timeout;
+    final ExecutorService executor;
+    final ScheduledThreadPoolExecutor timer;
+    final Servers servers;
+    final ConcurrentHashMap<String, Line> lines = new ConcurrentHashMap<>();
+    private final CountDownLatch closed = new CountDownLatch(1);
 
-    private HapaxClient(Builder b) {
-        batch = b.batch;
-        timeout = b.timeout;
-        executor = Executors.newCachedThreadPool(task -> {
+    HapaxClient(Builder b) {
+        minStep = b.minStep;
+        maxStep = b.maxStep;
+        ahead = b.ahead;
+        timeout = b.timeout.toNanos();
+        ThreadFactory threads = task -> {
             Thread thread = new Thread(task, "hapax");
             thread.setDaemon(true);
             return thread;
-        });
-        servers = new Servers(b.addresses, b.tls, b.token, b.callTimeout, executor);
+        };
+        executor = Executors.newCachedThreadPool(threads);
+        timer = new ScheduledThreadPoolExecutor(1, threads);
+        timer.setRemoveOnCancelPolicy(true);
+        servers = newServers(b);
+    }
+
+    Servers newServers(Builder b) {
+        return new Servers(b, executor);
+    }
+
+    Line newLine(String tag) {
+        return new Line(this, path(tag));
     }
 
     /**
@@ -89,20 +105,33 @@ public final class HapaxClient implements IDGen, AutoCloseable {
     }
 
     /**
-     * Issues a number, and waits for one if none is in hand.
+     * Returns the numbers of a tag, which its first use creates unless the servers forbid that.
      *
-     * @param tag whose number
-     * @return the number, which nobody else gets
-     * @throws HapaxException if none came in time, or none will; an interrupted thread stays
-     *     interrupted
+     * @param name of the tag, up to 128 bytes in UTF-8
+     * @return its numbers
+     * @throws HapaxException for a name that no tag can have
      */
-    public long next(String tag) {
-        return next(tag, System.nanoTime() + timeout.toNanos());
+    public Tag tag(String name) {
+        int bytes = StandardCharsets.UTF_8.newEncoder().canEncode(name) ? name.getBytes(StandardCharsets.UTF_8).length : 0;
+        if (bytes < 1 || bytes > MAX_TAG_BYTES) {
+            throw HapaxException.refused("invalid_tag", "invalid tag of " + bytes + " bytes in UTF-8: want 1 to " + MAX_TAG_BYTES);
+        }
+        return new Tag(this, name);
     }
 
     /**
-     * Issues several numbers, and waits until there are as many. If it fails, those that it had
-     * by then are a gap.
+     * Issues a number, as {@link Tag#next}.
+     *
+     * @param tag whose number
+     * @return the number, which nobody else gets
+     * @throws HapaxException if none came in time, or none will
+     */
+    public long next(String tag) {
+        return tag(tag).next();
+    }
+
+    /**
+     * Issues several numbers, as {@link Tag#take(int)}.
      *
      * @param tag whose numbers
      * @param count how many, 1 to {@link #MAX_COUNT}
@@ -110,45 +139,7 @@ public final class HapaxClient implements IDGen, AutoCloseable {
      * @throws HapaxException as {@link #next(String)}
      */
     public long[] next(String tag, int count) {
-        if (count < 1 || count > MAX_COUNT) {
-            throw new HapaxException(Reason.REFUSED, "invalid_argument",
-                    "hapax: invalid count " + count + ": want 1 to " + MAX_COUNT, null);
-        }
-        long deadline = System.nanoTime() + timeout.toNanos();
-        long[] numbers = new long[count];
-        for (int i = 0; i < count; i++) {
-            numbers[i] = next(tag, deadline);
-        }
-        return numbers;
-    }
-
-    private long next(String tag, long deadline) {
-        if (closed) {
-            throw Servers.closed();
-        }
-        Line line = lines.get(tag);
-        if (line == null) {
-            line = open(tag);
-        }
-        try {
-            return line.next(deadline);
-        } catch (InterruptedException e) {
-            Thread.currentThread().interrupt();
-            throw new HapaxException(Reason.UNAVAILABLE, "", "hapax: the thread was interrupted while it waited", e);
-        }
-    }
-
-    private Line open(String tag) {
-        int bytes = tag.getBytes(StandardCharsets.UTF_8).length;
-        if (bytes < 1 || bytes > MAX_TAG_BYTES) {
-            throw new HapaxException(Reason.REFUSED, "invalid_tag",
-                    "hapax: invalid tag of " + bytes + " bytes: want 1 to " + MAX_TAG_BYTES, null);
-        }
-        if (lines.size() >= MAX_TAGS) {
-            throw new HapaxException(Reason.REFUSED, "limit_exceeded",
-                    "hapax: this client has " + MAX_TAGS + " tags already; make another client for more", null);
-        }
-        return lines.computeIfAbsent(tag, t -> new Line(t, batch, servers, executor));
+        return tag(tag).take(count);
     }
 
     /**
@@ -162,7 +153,7 @@ public final class HapaxClient implements IDGen, AutoCloseable {
         try {
             return new Result(next(key), Status.SUCCESS);
         } catch (HapaxException e) {
-            return new Result(e.resultCode(), Status.EXCEPTION);
+            return new Result(Result.CODES[e.reason().ordinal()], Status.EXCEPTION);
         } catch (NullPointerException e) { // no key
             return new Result(Result.NO_SUCH_KEY, Status.EXCEPTION);
         }
@@ -174,22 +165,82 @@ public final class HapaxClient implements IDGen, AutoCloseable {
         return servers.answers();
     }
 
-    /** Ends the client. What it has in hand is a gap. */
+    /**
+     * Hands back what is in hand; the next call begins with nothing. Call it before the process is
+     * copied or frozen, such as by a checkpoint of CRaC: two copies would repeat the numbers.
+     */
+    public void handBack() {
+        long until = System.nanoTime() + HAND_BACK;
+        lines.forEach((tag, line) -> {
+            lines.remove(tag, line);
+            line.handBack(until);
+        });
+    }
+
+    /** Ends the client, and hands back what is in hand. Later calls fail with the code closed. */
     @Override
     public void close() {
-        closed = true;
-        servers.close();
+        closed.countDown();
+        handBack();
+        timer.shutdownNow();
         executor.shutdownNow();
+    }
+
+    Line line(String tag) {
+        if (closed.getCount() == 0) {
+            throw HapaxException.closed();
+        }
+        Line line = lines.get(tag);
+        if (line == null && lines.size() >= MAX_TAGS) {
+            throw HapaxException.refused("limit_exceeded", "this client has " + MAX_TAGS + " tags already; make another client for more");
+        }
+        return line != null ? line : lines.computeIfAbsent(tag, this::newLine);
+    }
+
+    Line.Want want(int count, long nanos) {
+        if (count < 1 || count > MAX_COUNT) {
+            throw HapaxException.refused("invalid_argument", "invalid count " + count + ": want 1 to " + MAX_COUNT);
+        }
+        return new Line.Want(count, System.nanoTime() + nanos);
+    }
+
+    void pause(long nanos) {
+        try {
+            if (!closed.await(nanos, TimeUnit.NANOSECONDS)) {
+                return;
+            }
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
+        throw HapaxException.closed();
+    }
+
+    static String path(String tag) {
+        try {
+            String path = URLEncoder.encode(tag, "UTF-8").replace("+", "%20");
+            return "/v1/tags/" + (tag.matches("[.]+") ? tag.replace(".", "%2E") : path);
+        } catch (UnsupportedEncodingException e) {
+            throw new IllegalStateException(e); // every Java has it
+        }
+    }
+
+    static Duration check(String name, Duration d) {
+        if (d.isNegative() || d.isZero() || d.compareTo(LONGEST) > 0) {
+            throw new IllegalArgumentException("invalid " + name + " " + d + ": want more than 0, up to " + LONGEST);
+        }
+        return d;
     }
 
     /** Makes a client. Every setting has a default. */
     public static final class Builder {
-        private final List<String> addresses = new ArrayList<>();
-        private String token;
-        private SSLContext tls;
-        private int batch = DEFAULT_BATCH;
-        private Duration timeout = DEFAULT_TIMEOUT;
-        private Duration callTimeout = DEFAULT_CALL_TIMEOUT;
+        final List<String> addresses = new ArrayList<>();
+        String token;
+        SSLContext tls;
+        int minStep = 10;
+        int maxStep = 100_000;
+        boolean ahead = true;
+        Duration timeout = Duration.ofSeconds(5);
+        Duration callTimeout = Duration.ofSeconds(3);
 
         private Builder(String... given) {
             for (String address : given) {
@@ -272,19 +323,43 @@ public final class HapaxClient implements IDGen, AutoCloseable {
         }
 
         /**
-         * Sets how many numbers are fetched at once. Default {@link #DEFAULT_BATCH}. A program
-         * that wants more than a few thousand a second needs more; each end of the program
-         * leaves a gap of up to two batches a tag.
+         * Sets how many numbers are fetched at once, at least and at most: within these it follows
+         * ten seconds of use. Default 10 and 100,000.
          *
-         * @param numbers 1 to {@link #MAX_BATCH}, and no more than the servers' max_count
+         * @param min 1 to {@link #MAX_COUNT}
+         * @param max min to {@link #MAX_COUNT}; the same as min fixes it
+         * @return this
+         * @throws IllegalArgumentException for other numbers
+         */
+        public Builder step(int min, int max) {
+            if (min < 1 || max < min || max > MAX_COUNT) {
+                throw new IllegalArgumentException("invalid step " + min + " to " + max + ": want 1 to " + MAX_COUNT + ", the first no more than the second");
+            }
+            minStep = min;
+            maxStep = max;
+            return this;
+        }
+
+        /**
+         * Fixes how many numbers are fetched at once: the same as {@link #step} with it twice.
+         *
+         * @param numbers 1 to {@link #MAX_COUNT}
          * @return this
          * @throws IllegalArgumentException for another number
          */
         public Builder batch(int numbers) {
-            if (numbers < 1 || numbers > MAX_BATCH) {
-                throw new IllegalArgumentException("invalid batch " + numbers + ": want 1 to " + MAX_BATCH);
-            }
-            batch = numbers;
+            return step(numbers, numbers);
+        }
+
+        /**
+         * Sets whether the next numbers are fetched in the background when half of those in hand
+         * are used. Default true. Without, the process may be frozen between calls.
+         *
+         * @param whether it does
+         * @return this
+         */
+        public Builder ahead(boolean whether) {
+            ahead = whether;
             return this;
         }
 
@@ -296,7 +371,7 @@ public final class HapaxClient implements IDGen, AutoCloseable {
          * @throws IllegalArgumentException for another time
          */
         public Builder timeout(Duration longest) {
-            timeout = check("timeout", longest);
+            timeout = HapaxClient.check("timeout", longest);
             return this;
         }
 
@@ -309,15 +384,8 @@ public final class HapaxClient implements IDGen, AutoCloseable {
          * @throws IllegalArgumentException for another time
          */
         public Builder callTimeout(Duration longest) {
-            callTimeout = check("callTimeout", longest);
+            callTimeout = HapaxClient.check("callTimeout", longest);
             return this;
-        }
-
-        private static Duration check(String name, Duration d) {
-            if (d.isNegative() || d.isZero() || d.compareTo(LONGEST) > 0) {
-                throw new IllegalArgumentException("invalid " + name + " " + d + ": want more than 0, up to " + LONGEST);
-            }
-            return d;
         }
 
         /**

@@ -2,7 +2,7 @@ package id.hapax.client;
 
 /** Says why there is no number. */
 public final class HapaxException extends RuntimeException {
-    private static final long serialVersionUID = 1;
+    private static final long serialVersionUID = 2;
 
     /** What it is that went wrong. */
     public enum Reason {
@@ -19,13 +19,41 @@ public final class HapaxException extends RuntimeException {
         CLOSED
     }
 
-    private final Reason reason;
+    /** Whether asking again will not help. */
+    final boolean last;
+
+    /** The status of HTTP; 0: no server said so. */
+    final int status;
+
+    /** For how many nanoseconds the server is not to be asked. */
+    final long retryAfter;
+
     private final String code;
 
-    HapaxException(Reason reason, String code, String message, Throwable cause) {
-        super(message, cause);
-        this.reason = reason;
+    HapaxException(String code, String message, boolean last, int status, long retryAfter, Throwable cause) {
+        super("hapax: " + message, cause);
         this.code = code;
+        this.last = last;
+        this.status = status;
+        this.retryAfter = retryAfter;
+    }
+
+    /** Makes one that no server said, and that asking again will not mend. */
+    static HapaxException refused(String code, String message) {
+        return new HapaxException(code, message, true, 0, 0, null);
+    }
+
+    static HapaxException unavailable(String message, Throwable cause) {
+        return new HapaxException("unavailable", message, false, 0, 0, cause);
+    }
+
+    static HapaxException closed() {
+        return refused("closed", "the client was closed");
+    }
+
+    /** Returns the same again, so that each caller gets a stack trace of its own. */
+    HapaxException again() {
+        return new HapaxException(code, getMessage().substring("hapax: ".length()), last, status, retryAfter, this);
     }
 
     /**
@@ -34,34 +62,19 @@ public final class HapaxException extends RuntimeException {
      * @return the reason
      */
     public Reason reason() {
-        return reason;
+        if (code.equals("tag_not_found") || code.equals("tag_deleted")) {
+            return Reason.NO_SUCH_TAG;
+        }
+        return code.equals("closed") ? Reason.CLOSED : last ? Reason.REFUSED : Reason.UNAVAILABLE;
     }
 
     /**
-     * Returns the server's own code, such as {@code tag_not_found}.
+     * Returns the server's own code, such as {@code tag_not_found}, or one of {@code unavailable},
+     * {@code closed}, {@code invalid_argument}, {@code invalid_tag} and {@code limit_exceeded}.
      *
-     * @return the code; empty if no server gave one
+     * @return the code
      */
     public String code() {
         return code;
-    }
-
-    /** Returns the same again, so that each caller gets a stack trace of its own. */
-    HapaxException again() {
-        return new HapaxException(reason, code, getMessage(), this);
-    }
-
-    /** Returns the code of {@link Result} for this. */
-    long resultCode() {
-        switch (reason) {
-            case NO_SUCH_TAG:
-                return Result.NO_SUCH_KEY;
-            case REFUSED:
-                return Result.REFUSED;
-            case CLOSED:
-                return Result.NOT_READY;
-            default:
-                return Result.NOTHING_LEFT;
-        }
     }
 }

@@ -6,8 +6,8 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * Reads JSON as far as servers send it: objects as {@link Map}, arrays as {@link List},
- * strings as {@link String}; numbers, which none of them matter here, as their text.
+ * Reads JSON: objects as {@link Map}, arrays as {@link List}, strings as {@link String}, numbers
+ * as {@link Double}, true, false and null as themselves.
  */
 final class Json {
     private static final int MAX_DEPTH = 32;
@@ -23,8 +23,7 @@ final class Json {
     static Object read(String text) {
         Json json = new Json(text);
         Object value = json.value(0);
-        json.blanks();
-        if (json.at < text.length()) {
+        if (json.peek() != 0) {
             throw json.wrong();
         }
         return value;
@@ -33,15 +32,8 @@ final class Json {
     /** Returns a text in quotes. */
     static String quote(String s) {
         StringBuilder out = new StringBuilder("\"");
-        for (int i = 0; i < s.length(); i++) {
-            char c = s.charAt(i);
-            if (c == '"' || c == '\\') {
-                out.append('\\').append(c);
-            } else if (c < ' ' || c > '~') {
-                out.append(String.format("\\u%04x", (int) c));
-            } else {
-                out.append(c);
-            }
+        for (char c : s.toCharArray()) {
+            out.append(c == '"' || c == '\\' || c < ' ' || c > '~' ? String.format("\\u%04x", (int) c) : c);
         }
         return out.append('"').toString();
     }
@@ -50,78 +42,55 @@ final class Json {
         return new IllegalArgumentException("no JSON at character " + at);
     }
 
-    private void blanks() {
+    /** Returns the next character that is no blank, without passing it; 0 at the end. */
+    private char peek() {
         while (at < text.length() && " \t\r\n".indexOf(text.charAt(at)) >= 0) {
             at++;
         }
+        return at < text.length() ? text.charAt(at) : 0;
     }
 
-    /** Returns the next character that is no blank, without passing it. */
-    private char peek() {
-        blanks();
-        if (at == text.length()) {
-            throw wrong();
-        }
-        return text.charAt(at);
+    private boolean passes(char c) {
+        boolean there = peek() == c;
+        at += there ? 1 : 0;
+        return there;
     }
 
     private void expect(char c) {
-        if (peek() != c) {
+        if (!passes(c)) {
             throw wrong();
         }
-        at++;
     }
 
     private Object value(int depth) {
         if (depth > MAX_DEPTH) {
             throw wrong();
         }
-        switch (peek()) {
-            case '{':
-                return object(depth);
-            case '[':
-                return array(depth);
-            case '"':
-                return string();
-            default:
-                return word();
-        }
-    }
-
-    private Map<String, Object> object(int depth) {
-        Map<String, Object> all = new HashMap<>();
-        expect('{');
-        if (peek() == '}') {
-            at++;
+        if (passes('{')) {
+            Map<String, Object> all = new HashMap<>();
+            for (boolean more = !passes('}'); more; more = !end('}')) {
+                String key = string();
+                expect(':');
+                all.put(key, value(depth + 1));
+            }
             return all;
         }
-        while (true) {
-            String key = string();
-            expect(':');
-            all.put(key, value(depth + 1));
-            if (peek() == '}') {
-                at++;
-                return all;
+        if (passes('[')) {
+            List<Object> all = new ArrayList<>();
+            for (boolean more = !passes(']'); more; more = !end(']')) {
+                all.add(value(depth + 1));
             }
-            expect(',');
-        }
-    }
-
-    private List<Object> array(int depth) {
-        List<Object> all = new ArrayList<>();
-        expect('[');
-        if (peek() == ']') {
-            at++;
             return all;
         }
-        while (true) {
-            all.add(value(depth + 1));
-            if (peek() == ']') {
-                at++;
-                return all;
-            }
+        return peek() == '"' ? string() : word();
+    }
+
+    private boolean end(char closing) {
+        boolean ends = passes(closing);
+        if (!ends) {
             expect(',');
         }
+        return ends;
     }
 
     private String string() {
@@ -132,54 +101,34 @@ final class Json {
             if (c == '"') {
                 return out.toString();
             }
-            if (c != '\\') {
-                out.append(c);
-                continue;
+            if (c == '\\' && at < text.length()) {
+                c = text.charAt(at++);
+                int known = "bfnrt".indexOf(c);
+                if (known >= 0) {
+                    c = "\b\f\n\r\t".charAt(known);
+                } else if (c == 'u' && at + 4 <= text.length()) {
+                    c = (char) Integer.parseInt(text.substring(at, at += 4), 16);
+                } else if ("\"\\/".indexOf(c) < 0) {
+                    throw wrong();
+                }
             }
-            if (at == text.length()) {
-                break;
-            }
-            out.append(escaped(text.charAt(at++)));
+            out.append(c);
         }
         throw wrong();
     }
 
-    private char escaped(char c) {
-        switch (c) {
-            case '"':
-            case '\\':
-            case '/':
-                return c;
-            case 'b':
-                return '\b';
-            case 'f':
-                return '\f';
-            case 'n':
-                return '\n';
-            case 'r':
-                return '\r';
-            case 't':
-                return '\t';
-            case 'u':
-                if (at + 4 <= text.length()) {
-                    at += 4;
-                    return (char) Integer.parseInt(text.substring(at - 4, at), 16);
-                }
-                throw wrong();
-            default:
-                throw wrong();
-        }
-    }
-
-    /** Reads a number, true, false or null. */
-    private String word() {
+    private Object word() {
         int begin = at;
         while (at < text.length() && ",]} \t\r\n".indexOf(text.charAt(at)) < 0) {
             at++;
         }
-        if (at == begin) {
+        String word = text.substring(begin, at);
+        if (word.equals("true") || word.equals("false")) {
+            return word.equals("true");
+        }
+        if (!word.equals("null") && !word.matches("-?[0-9][-+.0-9eE]{0,30}")) {
             throw wrong();
         }
-        return text.substring(begin, at);
+        return word.equals("null") ? null : Double.valueOf(word);
     }
 }

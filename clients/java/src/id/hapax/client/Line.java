@@ -1,140 +1,235 @@
 package id.hapax.client;
 
-import id.hapax.client.HapaxException.Reason;
-import java.util.concurrent.Executor;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.RejectedExecutionException;
-import java.util.concurrent.locks.Condition;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.IntFunction;
+import java.util.logging.Level;
 
-/**
- * The numbers of one tag: a batch that callers take from, and the next one, which is fetched
- * when half of the first is used.
- */
-final class Line {
-    private static final long PAUSE_NANOS = 50_000_000L; // after a fetch that failed; it doubles
-    private static final long MAX_PAUSE_NANOS = 1_000_000_000L;
-    private static final Batch NONE = new Batch(new long[0]);
+/** What a client has in hand of a tag: a stretch that callers take from, and the next one. */
+class Line {
+    private static final long QUICK = 5_000_000_000L; // nanoseconds that a stretch lasts, around
+    private static final long SLOW = 20_000_000_000L; // the ten seconds that it should
+    private static final long PAUSE = 50_000_000L; // after all servers were asked in vain; it doubles
+    private static final long MAX_PAUSE = 1_000_000_000L;
 
-    private final String tag;
-    private final int size;
-    private final Servers servers;
-    private final Executor executor;
+    /** What a call wants, and what it has of that. */
+    static final class Want {
+        final long[] got;
+        final long until; // of System.nanoTime
+        int filled;
+        volatile CompletableFuture<Void> own; // the fetch that this call began
 
-    private volatile Batch current = NONE; // written under the lock
-    private volatile boolean ahead; // the next one is there, or on its way; written under the lock
+        Want(int count, long until) {
+            this.got = new long[count];
+            this.until = until;
+        }
 
-    private final ReentrantLock lock = new ReentrantLock(); // guards what follows; never held while fetching
-    private final Condition changed = lock.newCondition();
-    private Batch spare; // the next one; null: there is none yet
-    private boolean fetching;
-    private HapaxException failed; // of the last fetch; null: it went well
-    private long retryAt; // of System.nanoTime, if it failed
-    private long pause = PAUSE_NANOS;
+        int missing() {
+            return got.length - filled;
+        }
 
-    Line(String tag, int size, Servers servers, Executor executor) {
-        this.tag = tag;
-        this.size = size;
-        this.servers = servers;
-        this.executor = executor;
-    }
-
-    /** Issues a number, and waits for one until System.nanoTime reaches the deadline. */
-    long next(long deadline) throws InterruptedException {
-        while (true) {
-            Batch batch = current;
-            int place = batch.take();
-            if (place < batch.size()) {
-                if (place >= batch.size() / 2 && !ahead) {
-                    fetchAhead();
-                }
-                return batch.id(place);
+        void fill(Stretch stretch) {
+            for (int n = Math.min(missing(), stretch.left()); n > 0; n--) {
+                got[filled++] = stretch.id(stretch.used++);
             }
-            swap(batch, deadline);
         }
     }
 
-    private void fetchAhead() {
-        if (!lock.tryLock()) {
-            return; // whoever has it sees to it, or the next caller does
-        }
+    private final HapaxClient client;
+    private final String path;
+    private final ReentrantLock lock = new ReentrantLock(); // guards what follows; never held while waiting
+    Stretch current;
+    Stretch spare; // the next one; null: there is none yet
+    private CompletableFuture<Void> fetch; // the one on its way
+    private volatile int step; // this and what follows is written by the one fetch, or under the lock
+    private volatile String last; // the latest receipt
+    private volatile boolean keeps = true; // false: every number is for the call that takes it
+    private volatile long pause = PAUSE;
+    private volatile long retryAt = System.nanoTime();
+    private boolean dead; // it was handed back
+
+    Line(HapaxClient client, String path) {
+        this.client = client;
+        this.path = path;
+        step = client.minStep;
+    }
+
+    /**
+     * Adds what is in hand to what a call has. It returns what to wait for if that is not enough,
+     * or else null.
+     */
+    CompletableFuture<Void> pick(Want want) {
+        CompletableFuture<Void> begun;
+        boolean enough;
+        lock.lock();
         try {
-            startLocked();
+            if (dead) { // and the caller takes another
+                return CompletableFuture.completedFuture(null);
+            }
+            while (want.missing() > 0 && advance()) {
+                want.fill(current);
+            }
+            enough = want.missing() == 0;
+            boolean half = client.ahead && keeps && spare == null && current != null && 2 * current.used >= current.count;
+            if (fetch != null || enough && !(half && System.nanoTime() - retryAt >= 0)) {
+                return enough ? null : fetch;
+            }
+            fetch = begun = new CompletableFuture<>();
         } finally {
             lock.unlock();
         }
-    }
-
-    /** Puts the next batch in the place of one that is used up. */
-    private void swap(Batch used, long deadline) throws InterruptedException {
-        lock.lockInterruptibly();
+        want.own = enough ? null : begun;
         try {
-            while (current == used) {
-                if (spare != null) {
-                    current = spare;
-                    spare = null;
-                    ahead = false;
-                    return;
-                }
-                startLocked();
-                long now = System.nanoTime();
-                if (!fetching && failed.reason() != Reason.UNAVAILABLE) {
-                    throw failed.again();
-                }
-                if (deadline - now <= 0) {
-                    throw failed != null ? failed.again() : new HapaxException(Reason.UNAVAILABLE, "",
-                            "hapax: no number of " + Json.quote(tag) + " came in time", null);
-                }
-                changed.awaitNanos(fetching ? deadline - now : Math.min(deadline, retryAt) - now);
-            }
-        } finally {
-            lock.unlock();
-        }
-    }
-
-    /** Begins to fetch, unless that is on its way, or failed just now. */
-    private void startLocked() {
-        if (fetching || spare != null || failed != null && System.nanoTime() - retryAt < 0) {
-            return;
-        }
-        fetching = true;
-        ahead = true;
-        try {
-            executor.execute(this::fetch);
+            client.executor.execute(() -> fetch(begun, enough ? null : want));
         } catch (RejectedExecutionException e) {
-            endLocked(null, Servers.closed());
+            end(begun, HapaxException.closed());
+        }
+        return enough ? null : begun;
+    }
+
+    /**
+     * Puts the spare stretch in the place of one that is used up or over, and lets the step follow.
+     * It reports whether there is a number.
+     */
+    private boolean advance() {
+        while (current == null || current.left() == 0 || over(current)) {
+            if (current != null) {
+                long lasted = System.nanoTime() - current.began;
+                if (current.left() == 0 && lasted < QUICK) {
+                    step = Math.min(client.maxStep, 2 * step);
+                } else if (lasted > SLOW) {
+                    step = Math.max(client.minStep, step / 2);
+                }
+            }
+            current = spare;
+            spare = null;
+            if (current == null) {
+                return false;
+            }
+            current.began = System.nanoTime();
+        }
+        return true;
+    }
+
+    boolean over(Stretch stretch) {
+        return stretch.over();
+    }
+
+    /** Fetches for a call that waits, or ahead, which disturbs nobody if it fails. */
+    private void fetch(CompletableFuture<Void> done, Want want) {
+        HapaxException failed = null;
+        try {
+            if (want != null) {
+                persist(want.missing(), false, want.until, count -> take(count, want, want.until));
+            } else {
+                take(step, null, System.nanoTime() + client.timeout);
+            }
+        } catch (HapaxException e) {
+            if (want == null) {
+                retryAt = System.nanoTime() + Math.max(pause, e.retryAfter);
+                pause = Math.min(MAX_PAUSE, 2 * pause);
+                step = e.status == 429 || e.status == 507 ? client.minStep : step;
+                HapaxClient.LOG.log(Level.FINE, "fetching ahead failed", e);
+            }
+            failed = want == null ? null : e;
+        } catch (RuntimeException | Error e) {
+            failed = HapaxException.unavailable(e.toString(), e);
+        } finally {
+            end(done, failed);
         }
     }
 
-    private void fetch() {
-        Batch batch = null;
-        HapaxException error = null;
+    private void end(CompletableFuture<Void> done, HapaxException failed) {
+        lock.lock();
+        fetch = null;
+        lock.unlock();
+        if (failed == null) {
+            done.complete(null);
+        } else {
+            done.completeExceptionally(failed);
+        }
+    }
+
+    private Void take(int count, Want want, long until) {
+        String body = "{\"count\":" + count + (last == null ? "" : ",\"after\":" + Json.quote(last)) + "}";
+        Stretch stretch = client.servers.ask(path + "/take", body, until, (answer, sent, wall) -> new Stretch(answer, count, sent, wall));
+        lock.lock();
         try {
-            batch = new Batch(servers.next(tag, size));
-        } catch (HapaxException e) {
-            error = e;
-        } catch (RuntimeException e) {
-            error = new HapaxException(Reason.UNAVAILABLE, "", "hapax: " + e, e);
+            if (!dead) { // otherwise a hand-back was sent
+                keeps = stretch.keeps;
+                last = keeps ? stretch.receipt : last;
+                pause = PAUSE;
+                retryAt = System.nanoTime();
+                if (keeps) {
+                    spare = stretch;
+                } else if (want != null) {
+                    want.fill(stretch);
+                }
+            }
         } finally {
-            lock.lock();
+            lock.unlock();
+        }
+        return null;
+    }
+
+    /** Asks until a server answers, or the deadline is over. */
+    <T> T persist(int need, boolean exactly, long until, IntFunction<T> ask) {
+        boolean modest = exactly;
+        for (long wait = PAUSE;; wait = Math.min(MAX_PAUSE, 2 * wait)) {
+            int count = modest || !keeps ? need : Math.min(HapaxClient.MAX_COUNT, Math.max(step, need));
             try {
-                endLocked(batch, error);
-            } finally {
-                lock.unlock();
+                return ask.apply(count);
+            } catch (HapaxException e) {
+                long pause = Math.max(wait, e.retryAfter);
+                if (e.last || e.status == 507 && count == need || e.status != 507 && System.nanoTime() + pause - until >= 0) {
+                    throw e;
+                }
+                if (e.status == 429 || e.status == 507) {
+                    modest = true;
+                    step = client.minStep;
+                }
+                if (e.status != 507) {
+                    client.pause(pause);
+                }
             }
         }
     }
 
-    private void endLocked(Batch batch, HapaxException error) {
-        fetching = false;
-        spare = batch;
-        failed = error;
-        ahead = batch != null;
-        if (batch != null) {
-            pause = PAUSE_NANOS;
-        } else {
-            retryAt = System.nanoTime() + pause;
-            pause = Math.min(2 * pause, MAX_PAUSE_NANOS);
+    /** Hands back what nobody was given. From here on it is dead, whatever the answer. */
+    void handBack(long until) {
+        lock.lock();
+        CompletableFuture<Void> waited = fetch;
+        lock.unlock();
+        if (waited != null) {
+            try {
+                waited.get(Math.max(0, until - System.nanoTime()), TimeUnit.NANOSECONDS);
+            } catch (InterruptedException e) {
+                Thread.currentThread().interrupt();
+            } catch (ExecutionException | TimeoutException e) {
+                HapaxClient.LOG.log(Level.FINE, "what is on its way is a gap", e);
+            }
         }
-        changed.signalAll();
+        lock.lock();
+        dead = true;
+        Stretch earlier = current;
+        Stretch later = spare == null ? current : spare;
+        current = spare = null;
+        lock.unlock();
+        int unused = later == null ? 0 : later.left();
+        if (earlier != later && earlier != null && later.returnable >= unused + earlier.left()) {
+            unused += earlier.left(); // the stretches adjoin
+        }
+        if (unused > 0 && later.receipt != null) {
+            String body = "{\"receipt\":" + Json.quote(later.receipt) + ",\"unused\":" + unused + "}";
+            try {
+                client.servers.ask(path + "/handback", body, until, (answer, sent, wall) -> null);
+            } catch (HapaxException e) {
+                HapaxClient.LOG.log(Level.FINE, "what was handed back may be a gap", e);
+            }
+        }
     }
 }

@@ -16,6 +16,8 @@ public final class Result {
     /** The code of any other refusal, such as a wrong token. */
     public static final long REFUSED = -4;
 
+    static final long[] CODES = {NOTHING_LEFT, NO_SUCH_KEY, REFUSED, NOT_READY}; // of HapaxException.Reason
+
     private final long id;
     private final Status status;
 

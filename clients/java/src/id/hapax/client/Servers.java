@@ -1,16 +1,13 @@
 package id.hapax.client;
 
-import id.hapax.client.HapaxException.Reason;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.InputStream;
 import java.net.HttpURLConnection;
 import java.net.URL;
 import java.nio.charset.StandardCharsets;
-import java.time.Duration;
 import java.util.ArrayList;
-import java.util.Base64;
-import java.util.HashMap;
+import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ExecutionException;
@@ -27,92 +24,96 @@ import javax.net.ssl.SSLContext;
  * The servers that a client asks, one until it fails, and then the next.
  *
  * <p>All of them have to work on one store: two stores would issue the same numbers. So the
- * first reply that names a store settles which one it is, every request names it, and a
- * server with another one is as good as none.
+ * first answer names the store, every later request does, too, and a server with another one
+ * is as good as none.
  */
-final class Servers {
-    private static final String NEXT = "/hapax.v1.IssueService/Next";
-    private static final String HEALTH = "/healthz";
+class Servers {
     private static final String STORE = "Hapax-Store";
-    private static final int MAX_ANSWER = 16 << 20; // bytes
-    private static final long REST_NANOS = 1_000_000_000L; // of a server that failed, while others answer
+    private static final int MAX_ANSWER = 64 << 20; // bytes
+    private static final long REST = 1_000_000_000L; // nanoseconds for which a server that failed is asked last
+    private static final long LONGEST = 3600_000_000_000L; // of Retry-After
+    private static final String REFUSED = " 400 401 403 404 405 409 410 413 415 501 ";
 
-    private static final class Server {
-        final String address;
-        volatile long restsUntil = System.nanoTime();
+    /** Reads an answer to what was asked at a time, or throws IllegalArgumentException. */
+    interface Reader<T> {
+        T read(Map<?, ?> answer, long sent, long sentWall);
+    }
 
-        Server(String address) {
-            this.address = address;
-        }
+    /** What a server answered. */
+    static final class Answer {
+        final int status;
+        final String store; // null: it names none
+        final String retryAfter; // null: it has none
+        final byte[] body;
 
-        boolean rests() {
-            return System.nanoTime() - restsUntil < 0;
+        Answer(int status, String store, String retryAfter, byte[] body) {
+            this.status = status;
+            this.store = store;
+            this.retryAfter = retryAfter;
+            this.body = body;
         }
     }
 
-    private final List<Server> all = new ArrayList<>();
+    private final List<String> all;
+    private final long[] restsUntil; // of System.nanoTime; a lost update costs one request
     private final SSLContext tls; // null: as the Java runtime does
     private final ExecutorService executor;
     private final String token; // null: none
-    private final Duration callTimeout;
+    private final long callTimeout;
     private final AtomicReference<String> store = new AtomicReference<>();
     private volatile int preferred;
-    private volatile boolean closed;
 
-    Servers(List<String> addresses, SSLContext tls, String token, Duration callTimeout, ExecutorService executor) {
-        for (String address : addresses) {
-            all.add(new Server(address));
-        }
-        this.tls = tls;
+    Servers(HapaxClient.Builder b, ExecutorService executor) {
+        all = new ArrayList<>(b.addresses);
+        restsUntil = all.stream().mapToLong(address -> System.nanoTime()).toArray();
+        tls = b.tls;
+        token = b.token;
+        callTimeout = b.callTimeout.toNanos();
         this.executor = executor;
-        this.token = token;
-        this.callTimeout = callTimeout;
     }
 
-    static HapaxException closed() {
-        return new HapaxException(Reason.CLOSED, "", "hapax: the client was closed", null);
-    }
-
-    void close() {
-        closed = true;
-    }
-
-    /** Takes numbers from the first server that gives some. */
-    long[] next(String tag, int count) {
-        String body = "{\"tag\":" + Json.quote(tag) + ",\"count\":" + count + "}";
+    /** Asks each server once, until one gives an answer that can be read. */
+    <T> T ask(String path, String body, long until, Reader<T> reader) {
         HapaxException failed = null;
+        long soonest = LONGEST;
         for (int index : order()) {
-            Server server = all.get(index);
+            long sent = System.nanoTime();
+            long sentWall = System.currentTimeMillis();
+            if (until - sent <= 0) {
+                break;
+            }
             try {
-                long[] ids = ask(server, body, count);
+                T result = reader.read(ask(all.get(index), path, body, Math.min(until - sent, callTimeout)), sent, sentWall);
                 preferred = index;
-                return ids;
+                return result;
+            } catch (IllegalArgumentException e) {
+                failed = HapaxException.unavailable(all.get(index) + " answered with something else than numbers: " + e.getMessage(), e);
+                soonest = 0;
             } catch (HapaxException e) {
-                if (e.reason() != Reason.UNAVAILABLE) {
+                if (e.last || e.status == 429 || e.status == 507) {
                     throw e;
                 }
-                server.restsUntil = System.nanoTime() + REST_NANOS;
-                if (failed != null) {
-                    e.addSuppressed(failed);
-                }
-                failed = e;
+                failed = failed == null || e.status > 0 ? e : failed;
+                soonest = Math.min(soonest, e.retryAfter);
             }
+            restsUntil[index] = System.nanoTime() + Math.max(REST, failed.retryAfter);
+            HapaxClient.LOG.warning(failed.getMessage());
         }
-        throw failed;
+        if (failed == null) {
+            throw HapaxException.unavailable("no server answered in time", null);
+        }
+        throw new HapaxException(failed.code(), failed.getMessage().substring(7), false, failed.status, soonest, failed);
     }
 
     /** Returns the servers in the order to ask them: the one that answered last comes first. */
     private List<Integer> order() {
         List<Integer> order = new ArrayList<>();
-        int first = preferred;
-        for (boolean resting : new boolean[] {false, true}) {
-            for (int i = 0; i < all.size(); i++) {
-                int index = (first + i) % all.size();
-                if (!order.contains(index) && (resting || !all.get(index).rests())) {
-                    order.add(index);
-                }
-            }
+        for (int i = 0; i < all.size(); i++) {
+            order.add(i);
         }
+        Collections.rotate(order, -preferred);
+        long now = System.nanoTime();
+        order.sort((a, b) -> Boolean.compare(restsUntil[a] - now > 0, restsUntil[b] - now > 0));
         return order;
     }
 
@@ -120,84 +121,77 @@ final class Servers {
     boolean answers() {
         for (int index : order()) {
             try {
-                if (send(all.get(index), HEALTH, null).status == 200) {
+                if (send(all.get(index) + "/healthz", null, callTimeout).status == 200) {
                     return true;
                 }
             } catch (HapaxException e) {
-                if (e.reason() == Reason.CLOSED) {
-                    return false;
-                }
+                HapaxClient.LOG.warning(e.getMessage());
             }
         }
         return false;
     }
 
-    private long[] ask(Server server, String body, int count) {
-        Answer response = send(server, NEXT, body);
-        Object reply;
+    private Map<?, ?> ask(String address, String path, String body, long timeout) {
+        Answer answer = send(address + path, body, timeout);
+        Object read = null;
         try {
-            reply = Json.read(new String(response.body, StandardCharsets.UTF_8));
+            read = Json.read(new String(answer.body, StandardCharsets.UTF_8));
         } catch (IllegalArgumentException e) {
-            reply = null; // no hapax server, or something in between
+            HapaxClient.LOG.fine(address + " is no hapax server, or something is in between");
         }
-        if (response.status != 200) {
-            throw refused(server, response.status, reply);
+        Map<?, ?> fields = read instanceof Map ? (Map<?, ?>) read : Collections.emptyMap();
+        if (answer.status != 200) {
+            throw refused(address, answer, fields);
         }
-        String named = response.store;
-        if (named != null && !store.compareAndSet(null, named) && !named.equals(store.get())) {
-            throw unavailable(server, "has another store than the servers before; its numbers are not used", null);
+        store.compareAndSet(null, answer.store);
+        if (answer.store == null || !answer.store.equals(store.get())) {
+            throw new HapaxException("store_replaced", address + " has another store than the servers before; its numbers are not used", false, 503, 0, null);
         }
-        return ids(server, reply, count);
+        return fields;
     }
 
-    /** What a server answered. */
-    private static final class Answer {
-        final int status;
-        final String store; // null: it names none
-        final byte[] body;
-
-        Answer(int status, String store, byte[] body) {
-            this.status = status;
-            this.store = store;
-            this.body = body;
+    /** Returns what a server refused with. */
+    private static HapaxException refused(String address, Answer answer, Map<?, ?> fields) {
+        Object code = answer.status == 401 ? "unauthenticated" : fields.get("code"); // of 401, HttpURLConnection hides the rest
+        if (!(code instanceof String)) {
+            return HapaxException.unavailable(address + " answered with status " + answer.status + "; is it a hapax server?", null);
         }
+        String after = answer.retryAfter;
+        long nanos = after != null && after.matches("[0-9]{1,9}") ? Math.min(LONGEST, Long.parseLong(after) * 1_000_000_000L) : 0;
+        return new HapaxException((String) code, address + ": " + (fields.containsKey("detail") ? fields.get("detail") : code), REFUSED.contains(" " + answer.status + " "), answer.status, nanos, null);
     }
 
     /** Sends a request, and waits for all of the answer. A body that is null is none. */
-    private Answer send(Server server, String path, String body) {
-        if (closed) {
-            throw closed();
-        }
-        HttpURLConnection connection;
+    Answer send(String url, String body, long timeout) {
+        String server = url.replaceAll("/v1/tags/.*", "");
         Future<Answer> answer;
+        HttpURLConnection connection;
         try {
-            connection = connect(server, path);
-            answer = executor.submit(() -> exchange(connection, body));
+            connection = (HttpURLConnection) new URL(url).openConnection();
+            answer = executor.submit(() -> exchange(connection, body, (int) Math.max(1, timeout / 1_000_000)));
         } catch (IOException e) {
-            throw unavailable(server, "cannot be reached: " + e, e);
+            throw HapaxException.unavailable(server + " cannot be reached: " + e, e);
         } catch (RejectedExecutionException e) {
-            throw closed();
+            throw HapaxException.closed();
         }
         try {
             // The connection's own time-outs begin anew with each byte.
-            return answer.get(callTimeout.toNanos(), TimeUnit.NANOSECONDS);
+            return answer.get(timeout, TimeUnit.NANOSECONDS);
         } catch (ExecutionException e) {
-            throw unavailable(server, "cannot be reached: " + e.getCause(), e.getCause());
+            throw HapaxException.unavailable(server + " did not answer: " + e.getCause(), e.getCause());
         } catch (TimeoutException e) {
-            connection.disconnect();
-            answer.cancel(true);
-            throw unavailable(server, "did not answer within " + callTimeout.toMillis() + " ms", null);
+            throw HapaxException.unavailable(server + " did not answer within " + timeout / 1_000_000 + " ms", null);
         } catch (InterruptedException e) {
-            connection.disconnect();
-            answer.cancel(true);
             Thread.currentThread().interrupt();
-            throw closed();
+            throw HapaxException.refused("closed", "interrupted, or the client was closed");
+        } finally {
+            if (!answer.isDone() && !executor.isShutdown()) {
+                executor.execute(connection::disconnect); // elsewhere: it waits for whoever reads
+            }
         }
     }
 
-    private HttpURLConnection connect(Server server, String path) throws IOException {
-        HttpURLConnection connection = (HttpURLConnection) new URL(server.address + path).openConnection();
-        int millis = (int) Math.max(1, callTimeout.toMillis());
+    private Answer exchange(HttpURLConnection connection, String body, int millis) throws IOException {
         connection.setConnectTimeout(millis);
         connection.setReadTimeout(millis);
         connection.setInstanceFollowRedirects(false); // the token is for these servers alone
@@ -208,19 +202,15 @@ final class Servers {
         if (token != null) {
             connection.setRequestProperty("Authorization", "Bearer " + token);
         }
-        String known = store.get();
-        if (known != null) {
-            connection.setRequestProperty(STORE, known);
+        if (store.get() != null) {
+            connection.setRequestProperty(STORE, store.get());
         }
-        return connection;
-    }
-
-    private static Answer exchange(HttpURLConnection connection, String body) throws IOException {
         if (body != null) {
+            byte[] bytes = body.getBytes(StandardCharsets.UTF_8);
             connection.setRequestProperty("Content-Type", "application/json");
             connection.setRequestMethod("POST");
             connection.setDoOutput(true);
-            byte[] bytes = body.getBytes(StandardCharsets.UTF_8);
+            connection.setFixedLengthStreamingMode(bytes.length); // otherwise it sends what failed again, by itself
             connection.getOutputStream().write(bytes);
         }
         int status = connection.getResponseCode();
@@ -234,81 +224,6 @@ final class Servers {
                 all.write(part, 0, n);
             }
         }
-        return new Answer(status, connection.getHeaderField(STORE), all.toByteArray());
-    }
-
-    /** Returns the numbers of a reply, which must be as many as were asked for. */
-    private long[] ids(Server server, Object reply, int count) {
-        Object field = reply instanceof Map ? ((Map<?, ?>) reply).get("ids") : null;
-        if (field instanceof List && ((List<?>) field).size() == count) {
-            List<?> texts = (List<?>) field;
-            long[] ids = new long[count];
-            try {
-                for (int i = 0; i < count; i++) {
-                    ids[i] = Long.parseLong((String) texts.get(i));
-                }
-                return ids;
-            } catch (ClassCastException | NumberFormatException e) {
-                throw unavailable(server, "answered with something else than numbers", e);
-            }
-        }
-        throw unavailable(server, "answered with something else than " + count + " numbers", null);
-    }
-
-    private static HapaxException unavailable(Server server, String what, Throwable cause) {
-        return new HapaxException(Reason.UNAVAILABLE, "", "hapax: " + server.address + " " + what, cause);
-    }
-
-    /** Returns what a server refused with. */
-    private static HapaxException refused(Server server, int status, Object reply) {
-        Map<?, ?> fields = reply instanceof Map ? (Map<?, ?>) reply : new HashMap<Object, Object>();
-        if (!(fields.get("code") instanceof String)) {
-            return unavailable(server, "answered with status " + status + "; is it a hapax server?", null);
-        }
-        String code = detail(fields.get("details"));
-        Reason reason;
-        switch ((String) fields.get("code")) {
-            case "not_found":
-                reason = Reason.NO_SUCH_TAG;
-                break;
-            case "failed_precondition":
-                reason = code.equals("tag_deleted") ? Reason.NO_SUCH_TAG : Reason.REFUSED;
-                break;
-            case "invalid_argument":
-            case "unauthenticated":
-            case "permission_denied":
-            case "out_of_range":
-            case "unimplemented":
-                reason = Reason.REFUSED;
-                break;
-            default:
-                reason = Reason.UNAVAILABLE;
-        }
-        return new HapaxException(reason, code, server.address + ": " + fields.get("message"), null);
-    }
-
-    /**
-     * Returns the code of hapax.v1.ErrorDetail, which is the message's first field; empty if
-     * there is none.
-     */
-    private static String detail(Object details) {
-        if (!(details instanceof List)) {
-            return "";
-        }
-        for (Object one : (List<?>) details) {
-            Map<?, ?> fields = one instanceof Map ? (Map<?, ?>) one : new HashMap<Object, Object>();
-            if ("hapax.v1.ErrorDetail".equals(fields.get("type")) && fields.get("value") instanceof String) {
-                String value = (String) fields.get("value");
-                try {
-                    byte[] message = Base64.getDecoder().decode(value);
-                    if (message.length > 2 && message[0] == 0x0a && message[1] >= 0 && message.length >= 2 + message[1]) {
-                        return new String(message, 2, message[1], StandardCharsets.UTF_8);
-                    }
-                } catch (IllegalArgumentException e) {
-                    return ""; // no base64
-                }
-            }
-        }
-        return "";
+        return new Answer(status, connection.getHeaderField(STORE), connection.getHeaderField("Retry-After"), all.toByteArray());
     }
 }
