@@ -1,0 +1,134 @@
+//! Asks servers: one until it fails, and then the next.
+
+use crate::{json::Json, Builder, Error};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant, SystemTime};
+
+const STORE: &str = "Hapax-Store";
+const MAX_ANSWER: u64 = 64 << 20; // bytes
+const REST: Duration = Duration::from_secs(1); // for which a server that failed is asked last
+const LONGEST: Duration = Duration::from_secs(3600); // of Retry-After
+const REFUSED: [u16; 10] = [400, 401, 403, 404, 405, 409, 410, 413, 415, 501];
+
+/// When a request was sent, by both clocks.
+#[derive(Clone, Copy)]
+pub(crate) struct Sent(pub(crate) Instant, pub(crate) SystemTime);
+
+/// The servers of one client, in one process.
+pub(crate) struct Servers {
+    agent: ureq::Agent,
+    options: Builder,
+    preferred: AtomicUsize,
+    rests: Vec<Mutex<Instant>>, // until when each is asked last
+    store: OnceLock<String>,
+    #[cfg(test)]
+    late: crate::tests::Late,
+}
+
+impl Servers {
+    pub(crate) fn new(options: &Builder, store: Option<String>) -> Servers {
+        let config = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0) // the token is for these servers alone
+            .max_redirects_will_error(false)
+            .user_agent(concat!("hapax-rust/", env!("CARGO_PKG_VERSION")));
+        #[cfg(feature = "tls")]
+        let config = match &options.tls {
+            Some(tls) => config.tls_config(tls.clone()),
+            None => config,
+        };
+        Servers {
+            agent: config.build().new_agent(),
+            preferred: AtomicUsize::new(0),
+            rests: options.servers.iter().map(|_| Mutex::new(Instant::now())).collect(),
+            store: store.map(OnceLock::from).unwrap_or_default(),
+            options: options.clone(),
+            #[cfg(test)]
+            late: Default::default(),
+        }
+    }
+
+    pub(crate) fn store(&self) -> Option<String> {
+        self.store.get().cloned()
+    }
+
+    /// Asks each server once, until one gives an answer that can be read.
+    pub(crate) fn ask<T>(&self, path: &str, body: &str, until: Instant, read: impl Fn(&Json, Sent) -> Result<T, String>) -> Result<T, Error> {
+        let (count, first) = (self.rests.len(), self.preferred.load(Ordering::Relaxed));
+        let now = Instant::now();
+        let mut order: Vec<usize> = (0..count).map(|i| (first + i) % count).collect();
+        order.sort_by_key(|i| *crate::lock(&self.rests[*i]) > now); // is stable
+        let mut last: Option<Error> = None;
+        let mut soonest = LONGEST;
+        for i in order {
+            let sent = Sent(Instant::now(), SystemTime::now());
+            let left = until.saturating_duration_since(sent.0);
+            if left.is_zero() {
+                break;
+            }
+            let server = &self.options.servers[i];
+            let answer = self.one(server, path, body, left.min(self.options.call_timeout));
+            let failed = match answer.and_then(|answer| read(&answer, sent).map_err(|why| Error::unavailable(format!("{server} answered with something else than numbers: {why}")))) {
+                Ok(result) => {
+                    self.preferred.store(i, Ordering::Relaxed);
+                    return Ok(result);
+                }
+                Err(e) if e.last || e.crowded() => return Err(e),
+                Err(e) => e,
+            };
+            log::warn!("hapax: {failed}");
+            *crate::lock(&self.rests[i]) = Instant::now() + REST.max(failed.retry_after);
+            soonest = soonest.min(failed.retry_after);
+            if last.is_none() || failed.status > 0 {
+                last = Some(failed);
+            }
+        }
+        let last = last.unwrap_or_else(|| Error::unavailable("no server answered in time".into()));
+        Err(Error { retry_after: if last.status == 0 && soonest == LONGEST { Duration::ZERO } else { soonest }, ..last })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is(&self, twin: &str) -> bool {
+        self.options.twin == twin
+    }
+
+    fn one(&self, server: &str, path: &str, body: &str, timeout: Duration) -> Result<Json, Error> {
+        #[cfg(test)]
+        if let Some(made) = self.late.broken(self, server, path, body, timeout) {
+            return made;
+        }
+        self.send(server, path, body, timeout)
+    }
+
+    pub(crate) fn send(&self, server: &str, path: &str, body: &str, timeout: Duration) -> Result<Json, Error> {
+        let mut request = self.agent.post(format!("{server}{path}")).header("Content-Type", "application/json");
+        if let Some(token) = &self.options.token {
+            request = request.header("Authorization", format!("Bearer {token}"));
+        }
+        if let Some(store) = self.store.get() {
+            request = request.header(STORE, store);
+        }
+        let lost = |e| Error::unavailable(format!("{server} did not answer: {e}"));
+        let mut answer = request.config().timeout_global(Some(timeout)).build().send(body).map_err(lost)?;
+        let text = answer.body_mut().with_config().limit(MAX_ANSWER).read_to_vec().map_err(lost)?;
+        let fields = std::str::from_utf8(&text).ok().and_then(Json::read).unwrap_or(Json::Other);
+        let header = |name| answer.headers().get(name).and_then(|value| value.to_str().ok());
+        if answer.status() != 200 {
+            let status = answer.status().as_u16();
+            let Some(code) = fields.text("code") else {
+                return Err(Error::unavailable(format!("{server} answered with status {status}; is it a hapax server?")));
+            };
+            let after = header("Retry-After").and_then(|s| s.parse().ok()).map_or(Duration::ZERO, Duration::from_secs);
+            let detail = fields.text("detail").or(fields.text("title")).unwrap_or_default();
+            return Err(Error { code: code.into(), detail: detail.into(), last: REFUSED.contains(&status), status, retry_after: after.min(LONGEST) });
+        }
+        match header(STORE) {
+            Some(named) if self.store.get_or_init(|| named.into()) == named => Ok(fields),
+            _ => {
+                let detail = format!("{server} has another store than the servers before; its numbers are not used");
+                Err(Error { code: "store_replaced".into(), status: 503, ..Error::unavailable(detail) })
+            }
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! Plays all transcripts, and has broken clients fail those that are about what they do wrong.
+//! They need HAPAX, the path of a built hapax.
+
+use crate::json::Json;
+use crate::servers::Servers;
+use crate::{lock, Builder, Client, Error};
+use serde_json::Value;
+use std::collections::HashSet;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+type Played = Result<(), String>;
+
+/// hapax testserver, which ends with this process.
+struct TestServer {
+    process: Child,
+    servers: Vec<String>,
+    control: String,
+}
+
+impl TestServer {
+    fn new(script: &str) -> TestServer {
+        let hapax = std::env::var("HAPAX").expect("HAPAX, the path of a built hapax");
+        let args = ["testserver", "--http", "127.0.0.1:0", "--until-eof", "--script", script];
+        let mut process = Command::new(hapax).args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let (mut servers, mut control) = (Vec::new(), String::new());
+        for line in BufReader::new(process.stdout.take().unwrap()).lines().map(Result::unwrap) {
+            match line.split_once(' ') {
+                Some(("server", url)) => servers.push(url.into()),
+                Some((_, url)) => control = url.into(),
+                None => break,
+            }
+        }
+        assert!(!servers.is_empty(), "the test server ended");
+        TestServer { process, servers, control }
+    }
+
+    fn plain(name: &str, script: &str) -> TestServer {
+        let file = std::env::temp_dir().join(format!("hapax-{}-{name}.json", std::process::id()));
+        std::fs::write(&file, script).unwrap();
+        let server = TestServer::new(file.to_str().unwrap());
+        std::fs::remove_file(file).unwrap();
+        server
+    }
+
+    fn client(&self) -> Builder {
+        let minute = Duration::from_secs(60);
+        let builder = Client::builder().deadline(minute).call_timeout(minute);
+        self.servers.iter().fold(builder, |builder, url| builder.server(url))
+    }
+
+    fn ask(&self, path: &str, body: Option<&Value>) -> Result<String, String> {
+        let agent = ureq::Agent::new_with_config(ureq::Agent::config_builder().http_status_as_error(false).build());
+        let url = format!("{}{path}", self.control);
+        let answer = match body {
+            Some(body) => agent.post(url).send(body.to_string()),
+            None => agent.get(url).call(),
+        };
+        let mut answer = answer.map_err(|e| e.to_string())?;
+        let text = answer.body_mut().read_to_string().unwrap();
+        if answer.status() == 200 { Ok(text) } else { Err(text) }
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        drop(self.process.stdin.take());
+        self.process.wait().unwrap();
+    }
+}
+
+/// What a broken client keeps of answers.
+#[derive(Default)]
+pub(crate) struct Late(Mutex<(Option<Result<Json, Error>>, i64)>);
+
+impl Late {
+    pub(crate) fn broken(&self, servers: &Servers, server: &str, path: &str, body: &str, timeout: Duration) -> Option<Result<Json, Error>> {
+        let mut mine = lock(&self.0);
+        if servers.is("uses a late answer") {
+            if let Some(late) = mine.0.take() {
+                return Some(late);
+            }
+            let began = std::time::Instant::now();
+            let answer = servers.send(server, path, body, Duration::from_secs(60));
+            if began.elapsed() < timeout {
+                return Some(answer);
+            }
+            mine.0 = Some(answer);
+            return Some(Err(Error::unavailable("late".into())));
+        }
+        if servers.is("counts a lost answer as taken") {
+            let count: Value = serde_json::from_str(body).unwrap();
+            let count = count["count"].as_i64()?;
+            let first = mine.1 + 1;
+            mine.1 += count;
+            let made = format!("{{\"count\":{count},\"first\":\"{first}\",\"delta\":\"1\",\"valid_for\":60}}");
+            return Some(servers.send(server, path, body, timeout).or_else(|_| Ok(Json::read(&made).unwrap())));
+        }
+        None
+    }
+}
+
+fn transcripts() -> Vec<String> {
+    let all = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../transcripts")).unwrap();
+    let mut files: Vec<String> = all.map(|f| f.unwrap().path().to_str().unwrap().into()).filter(|f: &String| f.ends_with(".json")).collect();
+    files.sort();
+    files
+}
+
+fn play(file: &str, twin: &'static str) -> Played {
+    let script: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    let server = TestServer::new(file);
+    let options = &script["client"];
+    let number = |name: &str, otherwise| options[name].as_u64().unwrap_or(otherwise);
+    let mut builder = server.client();
+    builder.twin = twin;
+    builder = builder
+        .step(number("min_step", 10) as usize, number("max_step", 100_000) as usize)
+        .ahead(options["ahead"].as_bool().unwrap_or(true))
+        .deadline(Duration::from_millis(number("deadline_ms", 5000)))
+        .call_timeout(Duration::from_millis(number("call_timeout_ms", 3000)));
+    if let Some(token) = options["token"].as_str() {
+        builder = builder.token(token);
+    }
+    let client = builder.build().unwrap();
+    let mut seen = HashSet::new();
+    for step in script["steps"].as_array().unwrap() {
+        play_step(&server, &client, step, &mut seen).map_err(|why| format!("{step}: {why}"))?;
+    }
+    server.ask("/check", None).map(|_| ())
+}
+
+fn play_step(server: &TestServer, client: &Client, step: &Value, seen: &mut HashSet<(String, i64)>) -> Played {
+    let number = |name: &str| step[name].as_u64().unwrap_or(1);
+    let tag = client.tag(step["tag"].as_str().unwrap_or_default());
+    let many = || (0..number("times")).map(|_| tag.next()).collect::<Result<Vec<i64>, Error>>();
+    let mut texts = Vec::new();
+    let got = match step["do"].as_str().unwrap() {
+        "sleep" => {
+            std::thread::sleep(Duration::from_millis(number("ms")));
+            return Ok(());
+        }
+        "requests" => return server.ask(&format!("/requests?done={}", number("done")), None).map(|_| ()),
+        "server" => return server.ask("/do", Some(&step["fault"])).map(|_| ()),
+        "close" => {
+            client.close();
+            return Ok(());
+        }
+        "codes" => tag.codes(number("count") as usize).map(|codes| {
+            texts.extend(codes.into_iter().map(|code| code.text));
+            Vec::new()
+        }),
+        "take" => tag.take(number("count") as usize),
+        "next" => many(),
+        "fork" => {
+            let child = forked(|| many().unwrap());
+            many().map(|mut here| {
+                here.extend(child.join());
+                here
+            })
+        }
+        other => panic!("what is {other}?"),
+    };
+    let got = match (got, step["error"].as_str()) {
+        (Ok(got), None) => got,
+        (Err(e), Some(code)) if e.code() == code => return Ok(()),
+        (got, _) => return Err(format!("got {got:?}")),
+    };
+    for n in got {
+        texts.push(n.to_string());
+        if !seen.insert((step["tag"].as_str().unwrap().into(), n)) {
+            return Err(format!("{n} came twice"));
+        }
+    }
+    let want = step["want"].as_array().map(|all| all.iter().map(|text| text.as_str().unwrap().to_string()).collect::<Vec<_>>());
+    if want.is_some_and(|want| want != texts) {
+        return Err(format!("got {texts:?}"));
+    }
+    Ok(())
+}
+
+extern "C" {
+    fn fork() -> i32;
+    fn waitpid(pid: i32, status: *mut i32, options: i32) -> i32;
+    fn _exit(status: i32) -> !;
+}
+
+struct Forked(i32, std::io::PipeReader);
+
+impl Forked {
+    fn join(mut self) -> Vec<i64> {
+        let (mut text, mut status) = (String::new(), 0);
+        self.1.read_to_string(&mut text).unwrap();
+        // SAFETY: it is a child of this process, which nobody else waits for.
+        assert_eq!(unsafe { waitpid(self.0, &mut status, 0) }, self.0);
+        assert_eq!(status, 0, "the child failed");
+        text.split_whitespace().map(|n| n.parse().unwrap()).collect()
+    }
+}
+
+/// Takes numbers in a child.
+fn forked(take: impl FnOnce() -> Vec<i64>) -> Forked {
+    let (read, mut write) = std::io::pipe().unwrap();
+    // SAFETY: the child allocates, as glibc allows, and ends without anything of the parent's.
+    match unsafe { fork() } {
+        0 => {
+            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                let text: Vec<String> = take().iter().map(i64::to_string).collect();
+                write.write_all(text.join(" ").as_bytes()).unwrap();
+            }));
+            unsafe { _exit(done.is_err() as i32) }
+        }
+        pid => Forked(pid, read),
+    }
+}
+
+fn caught(name: &str, twin: &'static str) {
+    let file = transcripts().into_iter().find(|f| f.contains(&format!("/{name}-"))).unwrap();
+    assert!(play(&file, twin).is_err(), "the broken client passes {name}");
+}
+
+#[test]
+fn all_transcripts() {
+    let files = transcripts();
+    assert!(files.len() > 30);
+    let files = Mutex::new(files.into_iter());
+    let work = || -> Vec<String> {
+        let next = || lock(&files).next();
+        std::iter::from_fn(next).filter_map(|file| play(&file, "").err().map(|why| format!("{file}: {why}"))).collect()
+    };
+    let failed = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..8).map(|_| scope.spawn(work)).collect(); // most of them wait
+        workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect::<Vec<_>>()
+    });
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+#[test]
+fn twin_that_does_not_look_at_the_process() {
+    caught("32", "does not look at the process");
+}
+
+#[test]
+fn twin_that_uses_a_late_answer() {
+    caught("10", "uses a late answer");
+}
+
+#[test]
+fn twin_that_goes_past_the_end() {
+    caught("20", "goes past the end");
+}
+
+#[test]
+fn twin_that_counts_a_lost_answer_as_taken() {
+    caught("08", "counts a lost answer as taken");
+    caught("09", "counts a lost answer as taken");
+}
+
+#[test]
+fn threads() {
+    let server = TestServer::plain("threads", "{}");
+    let client = server.client().build().unwrap();
+    let workers: Vec<_> = (0..8).map(|_| client.tag("orders")).map(|tag| std::thread::spawn(move || (0..5000).map(|_| tag.next().unwrap()).collect::<Vec<i64>>())).collect();
+    let parts: Vec<Vec<i64>> = workers.into_iter().map(|w| w.join().unwrap()).collect();
+    assert!(parts.iter().all(|part| part.is_sorted()));
+    assert_eq!(parts.concat().into_iter().collect::<HashSet<_>>().len(), 40_000);
+    let asked = server.ask("/requests", None).unwrap().matches("/take").count();
+    assert!(asked < 100, "the step does not follow the use: {asked} requests");
+}
+
+#[test]
+fn is_closed_with_its_last_clone() {
+    let server = TestServer::plain("closed", "{}");
+    let client = server.client().build().unwrap();
+    let tag = client.tag("orders");
+    assert_eq!(tag.try_next().unwrap(), None);
+    assert_eq!(tag.next().unwrap(), 1);
+    assert_eq!(tag.try_next().unwrap(), Some(2));
+    drop(client);
+    assert_eq!(tag.next().unwrap(), 3);
+    drop(tag);
+    assert!(server.ask("/requests", None).unwrap().contains("/handback"));
+}
+
+#[test]
+fn fork_while_locks_are_held() {
+    let server = TestServer::plain("fork", "{}");
+    let client = server.client().ahead(false).build().unwrap();
+    let tag = client.tag("orders");
+    assert_eq!(tag.next().unwrap(), 1);
+    let (state, line) = tag.line().unwrap();
+    let held = (lock(&state.lines), lock(&line.hand)); // as by another thread
+    let child = forked(|| {
+        let got = vec![tag.next().unwrap()];
+        client.close();
+        got
+    });
+    let there = child.join();
+    drop(held);
+    assert!(there[0] > 10, "the child has a number of its parent's stretch: {there:?}");
+    assert_eq!(tag.next().unwrap(), 2);
+    let (first, twice) = (line.clone(), tag.clone());
+    assert!(Arc::ptr_eq(&first, &twice.line().unwrap().1), "the parent began anew");
+}
+
+#[test]
+fn wrong_settings() {
+    let with = || Client::builder().server("http://x");
+    let all = [
+        Client::builder(), Client::builder().server("ftp://x"), Client::builder().server("http://u:secret@x"), Client::builder().server("http://"),
+        with().token("secret b"), with().token(""), with().step(0, 1), with().step(2, 1), with().step(1, 1_000_001), with().deadline(Duration::ZERO), with().call_timeout(Duration::from_secs(3601)),
+    ];
+    for builder in all {
+        let e = builder.build().err().expect("it is taken");
+        assert!(e.code() == "invalid_argument" && !e.to_string().contains("secret"), "{e}");
+    }
+    let client = with().build().unwrap();
+    assert_eq!(client.tag("").next().unwrap_err().code(), "invalid_tag");
+    assert_eq!(client.tag("x").take(0).unwrap_err().code(), "invalid_argument");
+}
+
+#[test]
+fn is_for_threads() {
+    fn check<T: Send + Sync + Clone + 'static>() {}
+    check::<Client>();
+    check::<crate::Tag>();
+}
