@@ -11,6 +11,8 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.logging.Level;
+import java.util.logging.Logger;
 
 /**
  * Takes numbers as each line of its input says, and prints them, one a line, with a line "." at
@@ -20,7 +22,10 @@ final class Take {
     private static final int PRINTED_AT_ONCE = 500;
     private static final PrintStream OUT = new PrintStream(System.out, false, StandardCharsets.UTF_8);
 
+    private static final Logger LOG = Logger.getLogger("id.hapax.client"); // kept: the settings of one that nobody has are lost
+
     public static void main(String[] args) throws Exception {
+        LOG.setLevel(Level.OFF);
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
             Map<String, String> o = new HashMap<>();
