@@ -196,6 +196,41 @@ func TestProxy(t *testing.T) {
 	expect(dial(), "again")
 }
 
+// An answer that is waited for is a round trip, and so is a connection; what is sent while one
+// is on the way is none.
+func TestProxyCountsRoundTrips(t *testing.T) {
+	p := NewProxy(t, echoServer(t))
+	conn, err := net.Dial("tcp", p.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ask := func(words ...string) {
+		t.Helper()
+		for _, word := range words {
+			if _, err := io.WriteString(conn, word); err != nil {
+				t.Fatal(err)
+			}
+		}
+		all := strings.Join(words, "")
+		got := make([]byte, len(all))
+		if _, err := io.ReadFull(conn, got); err != nil || string(got) != all {
+			t.Fatalf("sent %q, got %q, %v", all, got, err)
+		}
+	}
+	for range 3 {
+		ask("one")
+	}
+	if got := p.RoundTrips(); got != 4 {
+		t.Errorf("%d round trips; want one for the connection, and three", got)
+	}
+	p.Delay(time.Millisecond, 100*time.Millisecond)
+	ask("two", "at once")
+	if got := p.RoundTrips(); got != 5 {
+		t.Errorf("%d round trips; want one more", got)
+	}
+}
+
 func TestProxyURL(t *testing.T) {
 	p := NewProxy(t, "127.0.0.1:1")
 	got := p.URL("mysql://u:p@example.org:3306/db?x=1")

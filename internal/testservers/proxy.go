@@ -20,6 +20,7 @@ type Proxy struct {
 	cancel   context.CancelFunc
 	wg       sync.WaitGroup
 	carried  [2]atomic.Int64 // bytes, by direction
+	turns    atomic.Int64    // see RoundTrips
 
 	mu      sync.Mutex // guards everything below
 	target  string
@@ -50,12 +51,20 @@ const (
 const (
 	quiet       = 300 * time.Millisecond // no more of an answer comes after that
 	maxDiscards = 100                    // pieces of an answer
+	maxHeld     = 64                     // chunks on the way in one direction of a connection
 )
 
 // A link is one proxied connection.
 type link struct {
 	ends    [2]net.Conn // by the direction that writes to it: server, client
 	matched bool        // the next reply cuts it; guarded by Proxy.mu
+	waits   atomic.Bool // the client has sent something since the server did last
+}
+
+// A chunk is what was read at once.
+type chunk struct {
+	bytes []byte
+	at    time.Time
 }
 
 func (l *link) close() {
@@ -128,7 +137,8 @@ func (p *Proxy) Cut() {
 // was sent meanwhile arrives then, as after a broken network is mended.
 func (p *Proxy) Blackhole() { p.set(func() { p.mode = modeBlackhole }) }
 
-// Delay holds every chunk for the given time in each direction.
+// Delay holds every chunk for the given time in each direction, as a distance does: what
+// follows is not held up. A new connection takes both times.
 func (p *Proxy) Delay(request, reply time.Duration) {
 	p.set(func() { p.mode, p.delay = modePass, [2]time.Duration{toServer: request, toClient: reply} })
 }
@@ -159,6 +169,10 @@ func (p *Proxy) Fired() int {
 func (p *Proxy) Carried() (sent, received int64) {
 	return p.carried[toServer].Load(), p.carried[toClient].Load()
 }
+
+// RoundTrips returns for how many answers the clients have waited: a connection counts as one,
+// and so does each time that something is sent on it after an answer.
+func (p *Proxy) RoundTrips() int { return int(p.turns.Load()) }
 
 // Contains matches requests that hold the text.
 func Contains(text string) func([]byte) bool {
@@ -199,7 +213,9 @@ func (p *Proxy) serve(ctx context.Context, client net.Conn) {
 	l := &link{}
 	l.ends[toClient] = client
 	defer client.Close()
-	if !p.pass(ctx, toServer) {
+	p.turns.Add(1)
+	began := time.Now()
+	if !p.pass(ctx, began, toServer, toClient) {
 		return
 	}
 	p.mu.Lock()
@@ -220,71 +236,96 @@ func (p *Proxy) serve(ctx context.Context, client net.Conn) {
 		l.close()
 	}
 	var wg sync.WaitGroup
-	wg.Go(func() { p.pump(ctx, l, toServer) })
-	wg.Go(func() { p.pump(ctx, l, toClient) })
+	for _, dir := range []direction{toServer, toClient} {
+		held := make(chan chunk, maxHeld)
+		wg.Go(func() { p.take(l, dir, held) })
+		wg.Go(func() { p.hand(ctx, l, dir, held) })
+	}
 	wg.Wait()
 	p.mu.Lock()
 	delete(p.conns, l)
 	p.mu.Unlock()
 }
 
-// pump copies one direction until either end closes; then it closes both.
-func (p *Proxy) pump(ctx context.Context, l *link, dir direction) {
-	defer l.close()
-	src, dst := l.ends[1-dir], l.ends[dir]
+// take reads one direction until that ends.
+func (p *Proxy) take(l *link, dir direction, held chan<- chunk) {
+	defer close(held)
 	buf := make([]byte, 64<<10)
 	for {
-		n, err := src.Read(buf)
-		if err != nil || !p.pass(ctx, dir) {
+		n, err := l.ends[1-dir].Read(buf)
+		if err != nil {
 			return
 		}
-		if p.cuts(l, dir, buf[:n]) {
+		if waits := dir == toServer; l.waits.Swap(waits) != waits && waits {
+			p.turns.Add(1)
+		}
+		held <- chunk{bytes.Clone(buf[:n]), time.Now()}
+	}
+}
+
+// hand writes what was taken when it is due, until either end closes; then it closes both.
+func (p *Proxy) hand(ctx context.Context, l *link, dir direction, held <-chan chunk) {
+	defer func() {
+		l.close()
+		for range held { // the reader may wait for room
+		}
+	}()
+	for c := range held {
+		if !p.pass(ctx, c.at, dir) {
+			return
+		}
+		if p.cuts(l, dir, c.bytes) {
 			if dir == toClient {
-				discard(src, buf)
+				discard(held)
 			}
 			return
 		}
-		if _, err := dst.Write(buf[:n]); err != nil {
+		if _, err := l.ends[dir].Write(c.bytes); err != nil {
 			return
 		}
-		p.carried[dir].Add(int64(n))
+		p.carried[dir].Add(int64(len(c.bytes)))
 	}
 }
 
-// discard reads what the server sends until it is quiet: the first bytes after a
+// discard takes what the server sends until it is quiet: the first bytes after a
 // request may be of the transport, and a server that loses the connection before
 // it has answered may not do what it was asked.
-func discard(server net.Conn, buf []byte) {
+func discard(held <-chan chunk) {
 	for range maxDiscards {
-		if server.SetReadDeadline(time.Now().Add(quiet)) != nil {
-			return
-		}
-		if _, err := server.Read(buf); err != nil {
+		select {
+		case _, open := <-held:
+			if !open {
+				return
+			}
+		case <-time.After(quiet):
 			return
 		}
 	}
 }
 
-// pass waits for as long as the mode and the delay say, and reports whether the
-// chunk may go on.
-func (p *Proxy) pass(ctx context.Context, dir direction) bool {
+// pass waits for as long as the mode and the delays of these directions say, and reports
+// whether what came at such a time may go on.
+func (p *Proxy) pass(ctx context.Context, at time.Time, over ...direction) bool {
 	for {
 		p.mu.Lock()
-		mode, delay, changed := p.mode, p.delay[dir], p.changed
+		mode, changed := p.mode, p.changed
+		due := at
+		for _, dir := range over {
+			due = due.Add(p.delay[dir])
+		}
 		p.mu.Unlock()
 		var late <-chan time.Time
-		switch {
+		switch left := time.Until(due); {
 		case mode == modeCut:
 			return false
 		case mode == modeBlackhole:
-		case delay == 0:
+		case left <= 0:
 			return true
 		default:
-			late = time.After(delay)
+			late = time.After(left)
 		}
 		select {
 		case <-late:
-			return true
 		case <-changed:
 		case <-ctx.Done():
 			return false
