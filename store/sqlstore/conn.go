@@ -90,8 +90,16 @@ func (s *Store) ensure(ctx context.Context, c *sql.Conn) error {
 		return err
 	}
 	primary, err := s.look(ctx, c)
-	if err != nil || key == nil {
-		return err
+	if err == nil {
+		s.noteChecked(key, primary)
+	}
+	return err
+}
+
+// noteChecked notes that a connection was looked at now.
+func (s *Store) noteChecked(key any, primary string) {
+	if key == nil {
+		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +108,6 @@ func (s *Store) ensure(ctx context.Context, c *sql.Conn) error {
 		clear(s.checked)
 	}
 	s.checked[key] = checked{time.Now(), primary}
-	return nil
 }
 
 // primaryOf returns the identity of the server that a checked connection leads to.
@@ -116,13 +123,37 @@ func (s *Store) primaryOf(c *sql.Conn) string {
 
 // setUp makes the session independent of the server's defaults.
 func (s *Store) setUp(ctx context.Context, c *sql.Conn) error {
-	for _, statement := range s.dialect.session {
+	last := len(s.dialect.session)
+	if s.dialect.marked {
+		last--
+	}
+	for _, statement := range s.dialect.session[:last] {
 		if _, err := c.ExecContext(ctx, statement); err != nil {
+			return err
+		}
+	}
+	if s.dialect.marked {
+		if err := s.mark(ctx, c, s.dialect.session[last]); err != nil {
 			return err
 		}
 	}
 	_ = s.doubt(c) // what the server says when a session begins is of no interest
 	return nil
+}
+
+// mark sets a session up that is known again by a mark of its connection. One that has another's
+// was handed to this connection by a pooler, as between any two statements.
+func (s *Store) mark(ctx context.Context, c *sql.Conn, statement string) error {
+	key, err := keyOf(c)
+	if err != nil {
+		return err
+	}
+	mark := fmt.Sprintf("%s/%p", s.run, key)
+	rows, err := texts(ctx, c, s.dialect.bind(statement), mark)
+	if err == nil && len(rows) == 1 && rows[0][0] != "" && rows[0][0] != mark {
+		err = errSwitched
+	}
+	return err
 }
 
 // doubt returns why what was just committed on the connection may not be durable.

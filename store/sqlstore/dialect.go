@@ -31,8 +31,10 @@ type dialect struct {
 	// bytes and hash are the types of the columns for bytes and for hashes.
 	bytes, hash string
 
-	// session are the statements that set a session up.
+	// session are the statements that set a session up. Where marked is true the last one has an
+	// argument, by which the session is known again, and returns the one that it had before.
 	session []string
+	marked  bool
 
 	// inspect asks the server on the other end what it is.
 	inspect func(ctx context.Context, c *sql.Conn) (server, error)
@@ -125,6 +127,7 @@ type statements struct {
 	schema []string
 	anyOf  []string // a query for each table but meta, that finds a row of it
 
+	whole                                                                    string // see Store.isWhole
 	meta, metaInsert, here, clock                                            string
 	tag, tagsNamed, tagPage, tagInsert, tagAllocate, tagRun, tagEdit, tagEnd string
 	tagEndAll                                                                string // see mysqlHandBackAll
@@ -160,6 +163,7 @@ func newStatements(d *dialect, prefix string) statements {
 		guarded: d.guarded(d, here, same),
 
 		// What reads a whole table does so along its key: see the session of PostgreSQL.
+		whole:      "SELECT name, value FROM {meta} WHERE format = ? AND EXISTS (SELECT 1 FROM {rows}) AND NOT EXISTS (SELECT token FROM {tags} WHERE name = '') ORDER BY name",
 		meta:       "SELECT name, value FROM {meta} ORDER BY name",
 		metaInsert: "INSERT INTO {meta} (name, value, format) VALUES (?, ?, ?)",
 		here:       "SELECT 1" + here,
@@ -199,7 +203,7 @@ func newStatements(d *dialect, prefix string) statements {
 		}
 	}
 	for _, q := range []*string{
-		&s.meta, &s.metaInsert, &s.here, &s.clock,
+		&s.whole, &s.meta, &s.metaInsert, &s.here, &s.clock,
 		&s.tag, &s.tagsNamed, &s.tagPage, &s.tagInsert, &s.tagAllocate, &s.tagRun, &s.tagEdit, &s.tagEnd, &s.tagEndAll, &s.tagsLocked, &s.tagSetMarks,
 		&s.row, &s.rowPage, &s.rowInsert, &s.rowUpdate, &s.rowDelete, &s.fenced, &s.addFencing, &s.tagHeal,
 		&s.format, &s.setFormat, &s.renameID, &s.olderWorkers, &s.olderHeld, &s.olderPools, &s.olderMoved, &s.olderKept, &s.rowMove,

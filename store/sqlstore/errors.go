@@ -26,6 +26,9 @@ const (
 	switched                // the session is not the one that the connection had before
 )
 
+// errSwitched is the error of a session that another connection has set up.
+var errSwitched = errors.New("another connection uses this session, too")
+
 // A connectError is a failure to make a connection or to check it: nothing of
 // the call was sent on it.
 type connectError struct{ err error }

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/hapax-id/hapax"
@@ -29,7 +30,7 @@ const (
 	guardedFollow // is added to a call whose row should be as far as Now; see driver.Convoy
 )
 
-// A guardedQuery is a query with {row}, {now}, {was}, {id} and {joins} in place of the
+// A guardedQuery is a query with {row}, {now}, {was}, {id}, {joins} and {watch} in place of the
 // pulse's arguments, the store's ID and the counter as it was last, and question marks
 // for the others.
 type guardedQuery struct {
@@ -63,7 +64,6 @@ type pulse struct {
 	id       string // of the store
 	follows  bool   // the row should be as far as now; see driver.Convoy
 	joins    []byte // the counter as it was found last
-	changes  []byte // the other counter, likewise
 	watch    string // another process's row to look at; empty: none
 }
 
@@ -82,8 +82,6 @@ func (q *guardedQuery) args(p pulse, others []any) []any {
 			args = append(args, p.id)
 		case "joins":
 			args = append(args, p.joins)
-		case "changes":
-			args = append(args, p.changes)
 		case "watch":
 			args = append(args, p.watch)
 		default:
@@ -122,12 +120,12 @@ func (s *Store) guarded(ctx context.Context, op string, p driver.Pulse, f func(c
 	err = s.do(ctx, op, func(ctx context.Context, c *sql.Conn) error {
 		contact = driver.Contact{}
 		query := func(call guardedCall, others ...any) (guardedAnswer, error) {
-			args.joins, args.changes = s.lastCounters()
+			args.joins = s.lastJoins()
 			m, err := s.dialect.answer(ctx, c, s, call, args, others)
 			if err != nil {
 				return m, err
 			}
-			s.noteCounters(m.joins, m.changes)
+			s.noteJoins(m.joins)
 			if !m.here {
 				if err := s.missed(ctx, c); err != nil {
 					return m, err
@@ -153,22 +151,18 @@ func (s *Store) guarded(ctx context.Context, op string, p driver.Pulse, f func(c
 	return contact, err
 }
 
-// lastCounters returns the counters of joins and of changes as a guarded call found them
-// last, which is what a change or a beat in MySQL expects.
-func (s *Store) lastCounters() (joins, changes []byte) {
+// lastJoins returns the counter of joins as a guarded call found it last, which is what a change
+// in MySQL expects.
+func (s *Store) lastJoins() []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return counted(s.joins), counted(s.changes)
+	return counted(s.joins)
 }
 
-// noteCounters notes the counters as they were found; a nil one of changes was not.
-func (s *Store) noteCounters(joins, changes []byte) {
+func (s *Store) noteJoins(joins []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.joins = joins
-	if changes != nil {
-		s.changes = changes
-	}
 }
 
 // Beat implements driver.Guarding. It is one statement, of which MySQL tells no row to watch.
@@ -329,12 +323,16 @@ func postgresAnswer(ctx context.Context, c *sql.Conn, s *Store, call guardedCall
 	return m, sql.ErrNoRows
 }
 
+// mysqlSmall is above each number of which two have room in one that is signed.
+const mysqlSmall = 1 << 31
+
 // mysqlGuarded makes each call one UPDATE of the rows that it changes, joined with
 // the ones that it looks at. The server locks those too, so that a fence is either
 // seen or has to wait. The answer has room for one number: the mark of an
-// allocation, or of a beat alone the joins. So a change is made where the joins are what
-// they were last, and a beat alone where the changes are; where they are not, they are read
-// first.
+// allocation, or of a beat the joins and, where it is made alone, the changes. So a change is
+// made where the joins are what they were last; where they are not, they are read first. A beat
+// alone takes one round trip also where both have moved, since a distant store leaves no time
+// for more; where a number is too large to have room, it is read besides.
 //
 // A call that follows only reads the process's own row, so that any number of them goes
 // on at the same time.
@@ -346,8 +344,14 @@ func mysqlGuarded(d *dialect, here, same string) map[guardedCall]*guardedQuery {
 		own   = "b.tbl = 'beats' AND b.name = {row} AND b.value >= {was} AND f.name IS NULL"
 		fence = " LEFT JOIN {rows} f ON f.tbl = 'fence' AND f.name = 'loss'"
 		joins = " LEFT JOIN {rows} j ON j.tbl = 'guard' AND j.name = 'joins'"
-		tell  = "b.value = IF(LAST_INSERT_ID(COALESCE(CAST(j.value AS UNSIGNED), 0) + 1) > 0, GREATEST(b.value, {now}), b.value)"
+		count = "COALESCE(CAST(j.value AS UNSIGNED), 0)"
 	)
+	tell := func(number string) string {
+		return "b.value = IF(LAST_INSERT_ID(" + number + " + 1) > 0, GREATEST(b.value, {now}), b.value)"
+	}
+	small := func(row string) string {
+		return " AND (" + row + ".value IS NULL OR " + row + ".value < '" + string(driver.EncodeCounter(mysqlSmall)) + "')"
+	}
 	here = strings.Replace(here, "?", "{id}", 1)
 	still := " AND EXISTS (SELECT 1" + here + ")"
 	change := func(what, set, where string) (leads, follows *guardedQuery) {
@@ -357,9 +361,10 @@ func mysqlGuarded(d *dialect, here, same string) map[guardedCall]*guardedQuery {
 			&guardedQuery{text: from + set + where + strings.Replace(own, "{was}", "{now}", 1)}
 	}
 	queries := map[guardedCall]*guardedQuery{
-		guardedBeat: {text: "UPDATE {rows} b" + fence + joins + " SET " + tell + " WHERE " + own + still},
-		guardedAlone: {text: "UPDATE {rows} b" + fence + joins + " LEFT JOIN {rows} c ON c.tbl = 'guard' AND c.name = 'changes' SET " + tell +
-			" WHERE COALESCE(c.value, '" + string(driver.EncodeCounter(0)) + "') = {changes} AND " + own + still},
+		guardedBeat: {text: "UPDATE {rows} b" + fence + joins + " SET " + tell(count) + " WHERE " + own + still},
+		guardedAlone: {text: "UPDATE {rows} b" + fence + joins + " LEFT JOIN {rows} c ON c.tbl = 'guard' AND c.name = 'changes'" +
+			" SET " + tell(count+" * "+strconv.Itoa(mysqlSmall)+" + COALESCE(CAST(c.value AS UNSIGNED), 0)") +
+			" WHERE " + own + small("j") + small("c") + still},
 		guardedInsert: {text: "INSERT INTO {rows} (tbl, name, value) SELECT n.tbl, n.name, n.value" +
 			" FROM (SELECT 'beats' AS tbl, {row} AS name, {now} AS value UNION ALL SELECT ?, ?, ?) n" +
 			" WHERE EXISTS (SELECT 1 FROM {rows} b WHERE b.tbl = 'beats' AND b.name = {row} AND b.value >= {was})" +
@@ -408,11 +413,11 @@ func mysqlAnswer(ctx context.Context, c *sql.Conn, s *Store, call guardedCall, p
 	}
 	m.here, m.met, m.changed = true, true, true
 	switch {
-	case (call == guardedBeat || call == guardedAlone) && id > 0:
+	case call == guardedBeat && id > 0:
 		m.joins, m.changed = driver.EncodeCounter(id-1), false
-		if call == guardedAlone {
-			m.changes = p.changes
-		}
+		return m, nil
+	case call == guardedAlone && id > 0:
+		m.joins, m.changes, m.changed = driver.EncodeCounter((id-1)/mysqlSmall), driver.EncodeCounter((id-1)%mysqlSmall), false
 		return m, nil
 	case call == guardedAllocate && n > 0:
 		if m.joins, m.mark = p.joins, id; id < 0 {
@@ -448,11 +453,12 @@ func mysqlMissed(ctx context.Context, c *sql.Conn, s *Store, call guardedCall, p
 	case s.sql.guarded[guardedFollow+call] != nil && (!bytes.Equal(joins, p.joins) || p.follows && !reached):
 		p.joins, p.follows = joins, p.follows && reached
 		return mysqlAnswer(ctx, c, s, call, p, args)
-	case !reached && call == guardedAlone: // others have moved the number of changes
-		p.changes = m.changes
-		return mysqlAnswer(ctx, c, s, guardedAlone, p, nil)
 	case !reached:
-		return mysqlAnswer(ctx, c, s, guardedBeat, p, nil)
+		made, err := mysqlAnswer(ctx, c, s, guardedBeat, p, nil)
+		if call == guardedAlone { // a number has no room in its answer
+			made.changes = m.changes
+		}
+		return made, err
 	}
 	m.met = true
 	return m, nil

@@ -30,31 +30,12 @@ func (s *Store) bootstrap(ctx context.Context, c *sql.Conn) error {
 	if srv.readOnly != "" {
 		return readOnlyError(srv)
 	}
-	format, err := s.formatOf(ctx, c)
+	meta, err := s.isWhole(ctx, c)
+	if err == nil && idOf(meta) == "" {
+		meta, err = s.complete(ctx, c)
+	}
 	if err != nil {
 		return err
-	}
-	if s.opts.Look {
-		if err := s.wouldChange(ctx, c, format); err != nil {
-			return err
-		}
-	}
-	if format == formatFirst {
-		if err := s.migrateFirst(ctx, c); err != nil {
-			return err
-		}
-	}
-	meta, err := s.assess(ctx, c)
-	if err != nil {
-		return err
-	}
-	if idOf(meta) == "" {
-		if _, err := s.exec(ctx, c, s.sql.metaInsert, metaStoreID, rand.Text(), int64(formatNow)); err != nil && s.dialect.classify(err) != exists {
-			return err
-		}
-		if meta, err = s.readMeta(ctx, c); err != nil {
-			return err
-		}
 	}
 	if srv.identity == "" {
 		s.opts.Warn(WarnNoIdentity, "the server does not tell its identity: a failover is noticed by heartbeats alone")
@@ -63,7 +44,50 @@ func (s *Store) bootstrap(ctx context.Context, c *sql.Conn) error {
 		s.opts.Warn(WarnNotDurable, "the server may lose what it acknowledged: "+setting)
 	}
 	s.id = idOf(meta)
+	if len(srv.settle) == 0 { // else the session is still to be settled
+		if key, err := keyOf(c); err == nil {
+			s.noteChecked(key, srv.identity)
+		}
+	}
 	return nil
+}
+
+// isWhole returns what the meta table holds, where nothing is missing of a store of this format
+// that has been used. It is one round trip: a distant server takes long for each.
+func (s *Store) isWhole(ctx context.Context, c *sql.Conn) (map[string]string, error) {
+	rows, err := texts(ctx, c, s.sql.whole, int64(formatNow))
+	switch s.dialect.classify(err) {
+	case noTable, noColumn:
+		return nil, nil
+	}
+	s.excludes.Store(len(rows) > 0)
+	return pairs(rows), err
+}
+
+// complete creates what is missing of a store, and returns what the meta table holds.
+func (s *Store) complete(ctx context.Context, c *sql.Conn) (map[string]string, error) {
+	format, err := s.formatOf(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if s.opts.Look {
+		if err := s.wouldChange(ctx, c, format); err != nil {
+			return nil, err
+		}
+	}
+	if format == formatFirst {
+		if err := s.migrateFirst(ctx, c); err != nil {
+			return nil, err
+		}
+	}
+	meta, err := s.assess(ctx, c)
+	if err != nil || idOf(meta) != "" {
+		return meta, err
+	}
+	if _, err := s.exec(ctx, c, s.sql.metaInsert, metaStoreID, rand.Text(), int64(formatNow)); err != nil && s.dialect.classify(err) != exists {
+		return nil, err
+	}
+	return s.readMeta(ctx, c)
 }
 
 // assess returns what the meta table holds, and creates the tables where there
@@ -131,11 +155,15 @@ func (s *Store) addToken(ctx context.Context, c *sql.Conn) error {
 
 func (s *Store) readMeta(ctx context.Context, c *sql.Conn) (map[string]string, error) {
 	rows, err := texts(ctx, c, s.sql.meta)
-	meta := make(map[string]string, len(rows))
+	return pairs(rows), err
+}
+
+func pairs(rows [][]string) map[string]string {
+	all := make(map[string]string, len(rows))
 	for _, row := range rows {
-		meta[row[0]] = row[1]
+		all[row[0]] = row[1]
 	}
-	return meta, err
+	return all
 }
 
 // check fails unless the connection leads to the store that New found, on a server

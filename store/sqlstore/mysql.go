@@ -145,11 +145,7 @@ func mysqlCluster(ctx context.Context, c *sql.Conn, vars map[string]string) (str
 // mysqlPairs returns the rows of a SHOW statement.
 func mysqlPairs(ctx context.Context, c *sql.Conn, query string) (map[string]string, error) {
 	rows, err := texts(ctx, c, query)
-	pairs := make(map[string]string, len(rows))
-	for _, row := range rows {
-		pairs[row[0]] = row[1]
-	}
-	return pairs, err
+	return pairs(rows), err
 }
 
 // mysqlArgs makes bytes of texts: a text literal would have a character set.

@@ -32,7 +32,10 @@ var postgresDialect = dialect{
 	guarded:     postgresGuarded,
 	answer:      postgresAnswer,
 	handBackAll: postgresHandBackAll,
+	marked:      true,
 	session: []string{`SELECT
+		COALESCE(current_setting('hapax.session', true), ''),
+		set_config('hapax.session', ?, false),
 		set_config('synchronous_commit', CASE current_setting('synchronous_commit')
 			WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, false),
 		set_config('default_transaction_isolation', 'read committed', false),
@@ -64,20 +67,22 @@ const postgresServer = `SELECT
 	current_setting('fsync'),
 	current_setting('full_page_writes')`
 
-// What identifies a server is apart, because forks of PostgreSQL may lack either. The name
-// of a log file begins with the timeline in eight hexadecimal digits. The start is told in
-// microseconds, whatever the session's time zone and style.
+// What identifies a server is apart, because forks of PostgreSQL may lack either; all of it
+// together takes one round trip. The name of a log file begins with the timeline in eight
+// hexadecimal digits, and a replica writes none. The start is told in microseconds, whatever
+// the session's time zone and style.
 const (
-	postgresIdentity = `SELECT
-	(SELECT system_identifier::text FROM pg_control_system()),
-	left(pg_walfile_name(pg_current_wal_lsn()), 8)`
-	postgresStart = `SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint::text`
+	postgresSystem = `(SELECT system_identifier::text FROM pg_control_system()),
+	CASE WHEN pg_is_in_recovery() THEN '' ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END`
+	postgresStart = `(extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint::text`
 )
 
-func postgresSystem(row []string) string { return "system " + row[0] + "/timeline " + row[1] }
-
 func postgresInspect(ctx context.Context, c *sql.Conn) (server, error) {
-	rows, err := texts(ctx, c, postgresServer)
+	rows, err := texts(ctx, c, postgresServer+", "+postgresSystem+", "+postgresStart)
+	lacks := err != nil && postgresState(err) != "" // it may be a fork
+	if lacks {
+		rows, err = texts(ctx, c, postgresServer)
+	}
 	if err != nil {
 		return server{}, err
 	}
@@ -103,34 +108,38 @@ func postgresInspect(ctx context.Context, c *sql.Conn) (server, error) {
 	if fullPages != "on" {
 		srv.lossy = append(srv.lossy, "full_page_writes is "+fullPages+", on is safe")
 	}
-	// Together they take one round trip, which a probe waits for; each by itself only where
-	// the server lacks one.
-	whole, err := texts(ctx, c, postgresIdentity+", ("+postgresStart+")")
-	switch {
-	case err != nil && postgresState(err) == "":
-		return srv, err
-	case err == nil && len(whole) == 1 && whole[0][0] != "" && whole[0][2] != "":
-		srv.identity = postgresSystem(whole[0]) + "/start " + whole[0][2]
-		return srv, nil
+	var system, start []string
+	if !lacks {
+		system, start = row[5:7], row[7:]
+	} else {
+		if system, err = postgresPart(ctx, c, postgresSystem); err != nil {
+			return srv, err
+		}
+		if start, err = postgresPart(ctx, c, postgresStart); err != nil {
+			return srv, err
+		}
 	}
 	var parts []string
-	for _, part := range []struct {
-		query string
-		tell  func(row []string) string
-	}{
-		{postgresIdentity, postgresSystem},
-		{postgresStart, func(row []string) string { return "start " + row[0] }},
-	} {
-		rows, err := texts(ctx, c, part.query)
-		switch {
-		case err != nil && postgresState(err) == "":
-			return srv, err
-		case err == nil && len(rows) == 1 && rows[0][0] != "":
-			parts = append(parts, part.tell(rows[0]))
-		}
+	if len(system) > 0 && system[0] != "" {
+		parts = append(parts, "system "+system[0]+"/timeline "+system[1])
+	}
+	if len(start) > 0 && start[0] != "" {
+		parts = append(parts, "start "+start[0])
 	}
 	srv.identity = strings.Join(parts, "/")
 	return srv, nil
+}
+
+// postgresPart returns a part of the server's identity, none where the server lacks it.
+func postgresPart(ctx context.Context, c *sql.Conn, part string) ([]string, error) {
+	rows, err := texts(ctx, c, "SELECT "+part)
+	switch {
+	case err != nil && postgresState(err) == "":
+		return nil, err
+	case err != nil || len(rows) != 1:
+		return nil, nil
+	}
+	return rows[0], nil
 }
 
 func postgresBind(query string) string {
@@ -168,8 +177,11 @@ func postgresState(err error) string {
 }
 
 func postgresClassify(err error) class {
-	if errors.Is(err, driver.ErrBadConn) { // the driver says so only if nothing was sent
+	switch {
+	case errors.Is(err, driver.ErrBadConn): // the driver says so only if nothing was sent
 		return undone
+	case errors.Is(err, errSwitched):
+		return switched
 	}
 	switch postgresState(err) {
 	case "40001", "40P01", "55P03", // serialization failure, deadlock, lock not available: rolled back

@@ -71,6 +71,7 @@ package sqlstore
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"database/sql"
 	"fmt"
@@ -184,6 +185,7 @@ type Store struct {
 	opts    Options
 	sql     statements
 	id      string // the store's ID as New found it
+	run     string // random, of this handle
 	closed  atomic.Bool
 	convoy  driver.Convoy // of the guarded calls
 
@@ -193,7 +195,6 @@ type Store struct {
 	mu      sync.Mutex       // guards the fields below
 	tags    map[string]known // what is remembered of tags
 	joins   []byte           // the counter of joins, as a guarded call has found it last
-	changes []byte           // that of changes, likewise
 	checked map[any]checked  // by driver's connection
 }
 
@@ -233,7 +234,7 @@ func open(ctx context.Context, db *sql.DB, d Dialect, opts Options) (*Store, err
 	}
 	s := &Store{
 		db: db, dialect: impl, opts: opts, sql: newStatements(impl, opts.Prefix),
-		tags: map[string]known{}, checked: map[any]checked{},
+		run: rand.Text(), tags: map[string]known{}, checked: map[any]checked{},
 	}
 	s.Leases = driver.LeasesIn(s)
 	err = s.retry(ctx, "open", func(ctx context.Context) error {

@@ -70,14 +70,21 @@ func (g *Guarded) tellPrimary(ctx context.Context, s store, q question) error {
 	if primary == "" || primary == told || !found {
 		return nil
 	}
-	raw, err := s.Row(ctx, tablePrimaries, row)
-	if err != nil {
-		return unavailable(err)
+	var raw []byte // as it was told last
+	if told != "" {
+		raw = []byte(told)
 	}
-	if string(raw) != primary {
-		if ok, err := (pulsed{s, g, s, nil}).SwapRow(ctx, tablePrimaries, row, raw, []byte(primary)); err != nil || !ok {
-			return err
+	ok, err := (pulsed{s, g, s, nil}).SwapRow(ctx, tablePrimaries, row, raw, []byte(primary))
+	if err == nil && !ok { // an answer was lost
+		raw, err = s.Row(ctx, tablePrimaries, row)
+		if err = unavailable(err); err == nil && string(raw) != primary {
+			ok, err = (pulsed{s, g, s, nil}).SwapRow(ctx, tablePrimaries, row, raw, []byte(primary))
+		} else if err == nil {
+			ok = true
 		}
+	}
+	if err != nil || !ok {
+		return err
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()

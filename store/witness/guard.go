@@ -69,6 +69,7 @@ type Guarded struct {
 // A member is a process as one that has joined: its row, and what it has written.
 type member struct {
 	row     string // empty: it has not joined
+	about   []byte // what it says of itself in driver.TableNodes
 	number  int64  // as which one it joined
 	beat    driver.Beat
 	acked   driver.Beat

@@ -16,40 +16,30 @@ import (
 
 // join goes as far as it can on the way to serving.
 func (g *Guarded) join(ctx context.Context, s store) error {
-	began := g.now()
-	if err := g.checkStore(ctx, s); err != nil {
-		return err
-	}
 	g.mu.Lock()
-	if took := g.now() - began; g.me.row == "" { // its row says how often it beats from the first
-		g.pace.interval = max(g.opts.Heartbeat, min(intervalFor(took), max(g.pace.interval, intervalFor(took))))
-	}
+	g.shared = s.Shared()
+	registered := g.me.row != ""
 	g.mu.Unlock()
-	if f, _, err := readFence(ctx, s); err != nil || f != nil {
-		if err == nil {
-			g.takeFence(f)
+	before := ahead{store: s}
+	if !registered { // a heartbeat of its row tells all of this
+		var may bool
+		var err error
+		if before, may, err = g.prepare(ctx, s); err != nil || !may {
+			return err
 		}
-		return err
-	}
-	if d, err := g.newDecision(ctx, s); err != nil || d != nil {
-		if err == nil {
-			err = g.catchUp(ctx, s, d, g.witness.StoreID())
-		}
-		return err
 	}
 	asked, err := g.compareFresh(ctx, s) // before this turn's heartbeat, which tells the primary
 	if err != nil {
 		return err
 	}
 	g.mu.Lock()
-	g.shared = s.Shared()
-	registered, known := g.me.row != "", g.me.known && (g.me.heard == nil || g.me.joins == g.me.seen)
+	known := g.me.known && (g.me.heard == nil || g.me.joins == g.me.seen)
 	g.mu.Unlock()
 	if !registered {
-		if err := g.claim(ctx, s); err != nil {
+		if err := g.claim(ctx, before); err != nil {
 			return err
 		}
-		me, err := g.register(ctx, s)
+		me, err := g.register(ctx, before)
 		if err != nil {
 			return err
 		}
@@ -105,6 +95,37 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 	}
 	g.apply(joined, nil, nil)
 	return nil
+}
+
+// prepare finds out whether a process may register, and returns the rows that it needs for that,
+// as they are. What a round trip takes shows in the quickest: its row says from the first how
+// often it beats.
+func (g *Guarded) prepare(ctx context.Context, s store) (before ahead, may bool, err error) {
+	began := g.now()
+	if err := g.checkStore(ctx, s); err != nil {
+		return before, false, err
+	}
+	took := g.now() - began
+	before, quickest, err := g.readAhead(ctx, s, driver.TableFence, driver.TableGuard) // a decision comes before its fence is lifted
+	if err != nil {
+		return before, false, err
+	}
+	g.mu.Lock()
+	g.pace.interval = max(g.opts.Heartbeat, intervalFor(min(took, quickest)))
+	g.mu.Unlock()
+	if f, _, err := readFence(ctx, before); err != nil || f != nil {
+		if err == nil {
+			g.takeFence(f)
+		}
+		return before, false, err
+	}
+	if d, err := g.newDecision(ctx, before); err != nil || d != nil {
+		if err == nil {
+			err = g.catchUp(ctx, s, d, g.witness.StoreID())
+		}
+		return before, false, err
+	}
+	return before, true, nil
 }
 
 // surveyFirst makes the survey of a process that joins, and reports whether it is over.
@@ -202,7 +223,7 @@ func (g *Guarded) register(ctx context.Context, s store) (member, error) {
 		}
 	}
 	now := g.now()
-	return member{row: row, number: number, beat: first, acked: first, asked: askAhead, contact: now, waits: now, quick: quick, joins: number}, nil
+	return member{row: row, about: about.encode(), number: number, beat: first, acked: first, asked: askAhead, contact: now, waits: now, quick: quick, joins: number}, nil
 }
 
 // renew gives a node that serves another row, where its own keeps those of many that
@@ -472,15 +493,47 @@ func (g *Guarded) announce(ctx context.Context, s store) error {
 	g.mu.Lock()
 	row := g.me.row
 	g.mu.Unlock()
-	raw, err := s.Row(ctx, driver.TableNodes, row)
-	if err != nil || raw == nil {
-		return unavailable(err)
+	return g.sayOfItself(ctx, s, row, func(about *nodeRow) { about.Serves = true })
+}
+
+// sayOfItself changes what the process says of itself in driver.TableNodes: from what it has
+// said last and, where that is not what stands there, from what does.
+func (g *Guarded) sayOfItself(ctx context.Context, s store, row string, change func(about *nodeRow)) error {
+	g.mu.Lock()
+	raw := g.me.about
+	if g.me.row != row {
+		raw = nil
 	}
-	var about nodeRow
-	if err := driver.DecodeRow(driver.TableNodes, row, raw, &about); err != nil || about.Serves {
-		return err
+	g.mu.Unlock()
+	for known := raw != nil; ; known = false {
+		if !known {
+			var err error
+			if raw, err = s.Row(ctx, driver.TableNodes, row); err != nil || raw == nil {
+				return unavailable(err)
+			}
+		}
+		var about nodeRow
+		if err := driver.DecodeRow(driver.TableNodes, row, raw, &about); err != nil {
+			return err
+		}
+		was := about
+		if change(&about); about == was {
+			return nil
+		}
+		next := about.encode()
+		ok, err := (pulsed{s, g, s, nil}).SwapRow(ctx, driver.TableNodes, row, raw, next)
+		switch {
+		case err != nil:
+			return err
+		case ok:
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			if g.me.row == row {
+				g.me.about = next
+			}
+			return nil
+		case !known:
+			return errAbandoned()
+		}
 	}
-	about.Serves = true
-	_, err = (pulsed{s, g, s, nil}).SwapRow(ctx, driver.TableNodes, row, raw, about.encode())
-	return err
 }

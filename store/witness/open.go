@@ -32,8 +32,9 @@ const DefaultFile = "witness"
 const reopenEvery = 500 * time.Millisecond
 
 // firstDial is how long the first attempt may take, so that it is soon known why a store
-// cannot be reached: drivers try again until their time is over. Later ones have all of it.
-const firstDial = 1200 * time.Millisecond
+// cannot be reached: drivers try again until their time is over. Later ones have all of it. It
+// is room for five round trips of 300 ms, which is what a driver takes.
+const firstDial = 1600 * time.Millisecond
 
 // Options tune a [Guarded] store. The zero value suits most uses.
 type Options struct {
@@ -166,6 +167,9 @@ func guard(calls, beats *handle, w *Witness, opts Options) (*Guarded, error) {
 	}
 	g.allocations.few = allocateAlone
 	calls.clock, beats.clock = opts.Clock, opts.Clock
+	if beats != calls {
+		beats.again = true // it is dialled once the other was
+	}
 	g.noted = g.now()
 	g.used.turn = g.noted
 	if l := w.latch(); l.State != "" {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"time"
-
-	"github.com/hapax-id/hapax/store/driver"
 )
 
 // A distant store. A heartbeat that takes long leaves no room within the interval, and one that
@@ -115,23 +113,12 @@ func (g *Guarded) adapt() error {
 
 // tellInterval has the process's row say how often it beats, and the others hear of it.
 func (g *Guarded) tellInterval(ctx context.Context, s store, row string, next time.Duration) error {
-	raw, err := s.Row(ctx, driver.TableNodes, row)
-	if err != nil || raw == nil {
-		return unavailable(err)
-	}
-	var about nodeRow
-	if err := driver.DecodeRow(driver.TableNodes, row, raw, &about); err != nil {
-		return err
-	}
-	if about.Every == next.Milliseconds() {
-		return nil
-	}
-	about.Every = next.Milliseconds()
-	ok, err := (pulsed{s, g, s, nil}).SwapRow(ctx, driver.TableNodes, row, raw, about.encode())
-	if err == nil && !ok {
-		err = errAbandoned()
-	}
-	if err != nil {
+	said := false
+	err := g.sayOfItself(ctx, s, row, func(about *nodeRow) {
+		said = about.Every != next.Milliseconds()
+		about.Every = next.Milliseconds()
+	})
+	if err != nil || !said {
 		return err
 	}
 	return tellChange(ctx, pulsed{s, g, s, nil})

@@ -36,7 +36,7 @@ func Open(ctx context.Context, storeURL string, opts sqlstore.Options) (*sqlstor
 	cfg.OnNotice = keepWarning
 	opts.Doubt = takeWarning
 	opts.Prefix, opts.CloseDB = cmp.Or(prefix, opts.Prefix), true
-	db := handle.New(stdlib.GetConnector(*cfg, stdlib.OptionShouldPing(isInDoubt)), cmp.Or(opts.MaxConns, sqlstore.DefaultMaxConns), cmp.Or(opts.Timeout, sqlstore.DefaultTimeout))
+	db := handle.New(connector{stdlib.GetConnector(*cfg, stdlib.OptionShouldPing(isInDoubt))}, cmp.Or(opts.MaxConns, sqlstore.DefaultMaxConns), cmp.Or(opts.Timeout, sqlstore.DefaultTimeout))
 	return sqlstore.New(ctx, db, sqlstore.PostgreSQL, opts)
 }
 
@@ -87,11 +87,11 @@ func keepWarning(c *pgconn.PgConn, n *pgconn.Notice) {
 // takeWarning returns the last warning of the server on a connection, and
 // forgets it.
 func takeWarning(conn any) error {
-	c, ok := conn.(*stdlib.Conn)
+	c, ok := conn.(*session)
 	if !ok {
 		return fmt.Errorf("a %T does not tell the server's warnings", conn)
 	}
-	data := c.Conn().PgConn().CustomData()
+	data := c.Conn.Conn().PgConn().CustomData()
 	message, warned := data[warning].(string)
 	if !warned {
 		return nil
