@@ -86,12 +86,12 @@ func (s *Store) ensure(ctx context.Context, c *sql.Conn) error {
 	if known && time.Since(last.at) < handle.MaxLifetime {
 		return nil
 	}
-	if err := s.setUp(ctx, c); err != nil {
-		return err
-	}
-	primary, err := s.look(ctx, c)
+	srv, err := s.enter(ctx, c)
 	if err == nil {
-		s.noteChecked(key, primary)
+		err = s.judge(ctx, c, srv)
+	}
+	if err == nil {
+		s.noteChecked(key, srv.identity)
 	}
 	return err
 }
@@ -121,39 +121,15 @@ func (s *Store) primaryOf(c *sql.Conn) string {
 	return s.checked[key].primary
 }
 
-// setUp makes the session independent of the server's defaults.
-func (s *Store) setUp(ctx context.Context, c *sql.Conn) error {
-	last := len(s.dialect.session)
-	if s.dialect.marked {
-		last--
-	}
-	for _, statement := range s.dialect.session[:last] {
-		if _, err := c.ExecContext(ctx, statement); err != nil {
-			return err
-		}
-	}
-	if s.dialect.marked {
-		if err := s.mark(ctx, c, s.dialect.session[last]); err != nil {
-			return err
-		}
-	}
-	_ = s.doubt(c) // what the server says when a session begins is of no interest
-	return nil
-}
-
-// mark sets a session up that is known again by a mark of its connection. One that has another's
-// was handed to this connection by a pooler, as between any two statements.
-func (s *Store) mark(ctx context.Context, c *sql.Conn, statement string) error {
+// enter makes the session independent of the server's defaults, and returns what the server is.
+func (s *Store) enter(ctx context.Context, c *sql.Conn) (server, error) {
 	key, err := keyOf(c)
 	if err != nil {
-		return err
+		return server{}, err
 	}
-	mark := fmt.Sprintf("%s/%p", s.run, key)
-	rows, err := texts(ctx, c, s.dialect.bind(statement), mark)
-	if err == nil && len(rows) == 1 && rows[0][0] != "" && rows[0][0] != mark {
-		err = errSwitched
-	}
-	return err
+	srv, err := s.dialect.enter(ctx, c, s.dialect, fmt.Sprintf("%s/%p", s.run, key))
+	_ = s.doubt(c) // what the server says when a session begins is of no interest
+	return srv, err
 }
 
 // doubt returns why what was just committed on the connection may not be durable.

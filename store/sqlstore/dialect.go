@@ -31,10 +31,12 @@ type dialect struct {
 	// bytes and hash are the types of the columns for bytes and for hashes.
 	bytes, hash string
 
-	// session are the statements that set a session up. Where marked is true the last one has an
-	// argument, by which the session is known again, and returns the one that it had before.
+	// session are the statements that set a session up.
 	session []string
-	marked  bool
+
+	// enter sets a session up and asks the server what it is, in one round trip where it can. The
+	// mark is that of the connection, by which the session is known again.
+	enter func(ctx context.Context, c *sql.Conn, d *dialect, mark string) (server, error)
 
 	// inspect asks the server on the other end what it is.
 	inspect func(ctx context.Context, c *sql.Conn) (server, error)

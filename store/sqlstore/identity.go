@@ -22,11 +22,7 @@ const startAnew = "drop all tables of the store and run hapax adopt --server URL
 // bootstrap creates what is missing of a new store, and finds out the store's ID.
 // What is missing of a store that has an ID was lost: an open store refuses it, and
 // so does this, unless Adopt is set.
-func (s *Store) bootstrap(ctx context.Context, c *sql.Conn) error {
-	srv, err := s.dialect.inspect(ctx, c)
-	if err != nil {
-		return err
-	}
+func (s *Store) bootstrap(ctx context.Context, c *sql.Conn, srv server) error {
 	if srv.readOnly != "" {
 		return readOnlyError(srv)
 	}
@@ -169,35 +165,34 @@ func pairs(rows [][]string) map[string]string {
 // check fails unless the connection leads to the store that New found, on a server
 // that accepts writes.
 func (s *Store) check(ctx context.Context, c *sql.Conn) error {
-	_, err := s.look(ctx, c)
-	return err
-}
-
-// look is check, and returns the server's identity.
-func (s *Store) look(ctx context.Context, c *sql.Conn) (primary string, err error) {
 	srv, err := s.dialect.inspect(ctx, c)
 	if err != nil {
-		return "", err
+		return err
 	}
+	return s.judge(ctx, c, srv)
+}
+
+// judge is check on a server that has said what it is.
+func (s *Store) judge(ctx context.Context, c *sql.Conn, srv server) error {
 	if srv.readOnly != "" {
-		return "", readOnlyError(srv)
+		return readOnlyError(srv)
 	}
 	meta, err := s.readMeta(ctx, c)
 	if err != nil {
 		if s.dialect.classify(err) == noTable {
 			err = fmt.Errorf("%w: its tables are gone: %w", hapax.ErrStoreReplaced, err)
 		}
-		return "", err
+		return err
 	}
 	if id := idOf(meta); id != s.id {
-		return "", replacedError(id, s.id)
+		return replacedError(id, s.id)
 	}
 	for _, statement := range srv.settle {
 		if _, err := c.ExecContext(ctx, statement); err != nil && s.dialect.classify(err) != noVariable {
-			return "", err
+			return err
 		}
 	}
-	return srv.identity, nil
+	return nil
 }
 
 // missed explains a write that found nothing to change: it fails if that is not

@@ -35,6 +35,7 @@ var mysqlDialect = dialect{
 		"SET SESSION autocommit = 1, sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'",
 		"SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
 	},
+	enter:   mysqlEnter,
 	inspect: mysqlInspect,
 	bind:    func(query string) string { return query },
 	args:    mysqlArgs,
@@ -55,6 +56,15 @@ var mysqlDialect = dialect{
 	clock:    "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))",
 	classify: mysqlClassify,
 	answered: func(err error) bool { return mysqlNumber(err) != 0 },
+}
+
+func mysqlEnter(ctx context.Context, c *sql.Conn, d *dialect, _ string) (server, error) {
+	for _, statement := range d.session {
+		if _, err := c.ExecContext(ctx, statement); err != nil {
+			return server{}, err
+		}
+	}
+	return mysqlInspect(ctx, c)
 }
 
 // mysqlInspect reads the variables that the server has of those that matter;

@@ -32,7 +32,7 @@ var postgresDialect = dialect{
 	guarded:     postgresGuarded,
 	answer:      postgresAnswer,
 	handBackAll: postgresHandBackAll,
-	marked:      true,
+	enter:       postgresEnter,
 	session: []string{`SELECT
 		COALESCE(current_setting('hapax.session', true), ''),
 		set_config('hapax.session', ?, false),
@@ -60,7 +60,7 @@ var postgresDialect = dialect{
 	answered: func(err error) bool { return postgresState(err) != "" },
 }
 
-const postgresServer = `SELECT
+const postgresServer = `
 	pg_is_in_recovery()::text,
 	current_setting('transaction_read_only'),
 	current_setting('server_encoding'),
@@ -77,21 +77,64 @@ const (
 	postgresStart = `(extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint::text`
 )
 
-func postgresInspect(ctx context.Context, c *sql.Conn) (server, error) {
-	rows, err := texts(ctx, c, postgresServer+", "+postgresSystem+", "+postgresStart)
+// postgresDescription is how many columns postgresServer and those of its identity have.
+const postgresDescription = 8
+
+// postgresEnter reads the mark that the session had before: one of another connection was handed
+// to this one by a pooler, as between any two statements.
+func postgresEnter(ctx context.Context, c *sql.Conn, d *dialect, mark string) (server, error) {
+	set := d.bind(d.session[0])
+	rows, err := texts(ctx, c, set+", "+postgresServer+", "+postgresSystem+", "+postgresStart, mark)
 	lacks := err != nil && postgresState(err) != "" // it may be a fork
 	if lacks {
-		rows, err = texts(ctx, c, postgresServer)
+		rows, err = texts(ctx, c, set, mark)
 	}
+	switch {
+	case err != nil:
+		return server{}, err
+	case len(rows) != 1:
+		return server{}, fmt.Errorf("the server sets a session up in %d rows", len(rows))
+	}
+	row := rows[0]
+	switch before := row[0]; {
+	case before != "" && before != mark:
+		return server{}, errSwitched
+	case lacks:
+		return postgresInspect(ctx, c)
+	}
+	row = row[len(row)-postgresDescription:]
+	return postgresDescribe(row, row[5:7], row[7:])
+}
+
+func postgresInspect(ctx context.Context, c *sql.Conn) (server, error) {
+	rows, err := texts(ctx, c, "SELECT "+postgresServer+", "+postgresSystem+", "+postgresStart)
+	lacks := err != nil && postgresState(err) != "" // it may be a fork
+	if lacks {
+		rows, err = texts(ctx, c, "SELECT "+postgresServer)
+	}
+	switch {
+	case err != nil:
+		return server{}, err
+	case len(rows) != 1:
+		return server{}, fmt.Errorf("the server describes itself in %d rows", len(rows))
+	case !lacks:
+		return postgresDescribe(rows[0], rows[0][5:7], rows[0][7:])
+	}
+	system, err := postgresPart(ctx, c, postgresSystem)
 	if err != nil {
 		return server{}, err
 	}
-	if len(rows) != 1 {
-		return server{}, fmt.Errorf("the server describes itself in %d rows", len(rows))
+	start, err := postgresPart(ctx, c, postgresStart)
+	if err != nil {
+		return server{}, err
 	}
-	row := rows[0]
+	return postgresDescribe(rows[0], system, start)
+}
+
+// postgresDescribe returns what a server says of itself. The parts of its identity are empty
+// where it lacks them.
+func postgresDescribe(row, system, start []string) (srv server, err error) {
 	recovering, txReadOnly, encoding, fsync, fullPages := row[0], row[1], row[2], row[3], row[4]
-	var srv server
 	switch {
 	case recovering == "true":
 		srv.readOnly = "the server is a replica or in recovery"
@@ -107,17 +150,6 @@ func postgresInspect(ctx context.Context, c *sql.Conn) (server, error) {
 	}
 	if fullPages != "on" {
 		srv.lossy = append(srv.lossy, "full_page_writes is "+fullPages+", on is safe")
-	}
-	var system, start []string
-	if !lacks {
-		system, start = row[5:7], row[7:]
-	} else {
-		if system, err = postgresPart(ctx, c, postgresSystem); err != nil {
-			return srv, err
-		}
-		if start, err = postgresPart(ctx, c, postgresStart); err != nil {
-			return srv, err
-		}
 	}
 	var parts []string
 	if len(system) > 0 && system[0] != "" {

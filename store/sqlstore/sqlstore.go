@@ -238,7 +238,12 @@ func open(ctx context.Context, db *sql.DB, d Dialect, opts Options) (*Store, err
 	}
 	s.Leases = driver.LeasesIn(s)
 	err = s.retry(ctx, "open", func(ctx context.Context) error {
-		return s.attempt(ctx, s.setUp, s.bootstrap)
+		var srv server
+		enter := func(ctx context.Context, c *sql.Conn) (err error) {
+			srv, err = s.enter(ctx, c)
+			return err
+		}
+		return s.attempt(ctx, enter, func(ctx context.Context, c *sql.Conn) error { return s.bootstrap(ctx, c, srv) })
 	})
 	if err != nil {
 		return nil, err

@@ -47,6 +47,8 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 		me.heard = g.me.heard
 		g.me = me
 		g.mu.Unlock()
+		g.wake() // the next turn has the time that a survey takes at this distance
+		return nil
 	}
 	if !known {
 		done, err := g.surveyFirst(ctx, s)

@@ -32,9 +32,8 @@ const DefaultFile = "witness"
 const reopenEvery = 500 * time.Millisecond
 
 // firstDial is how long the first attempt may take, so that it is soon known why a store
-// cannot be reached: drivers try again until their time is over. Later ones have all of it. It
-// is room for five round trips of 300 ms, which is what a driver takes.
-const firstDial = 1600 * time.Millisecond
+// cannot be reached: drivers try again until their time is over. Later ones have all of it.
+const firstDial = 1200 * time.Millisecond
 
 // Options tune a [Guarded] store. The zero value suits most uses.
 type Options struct {
@@ -204,6 +203,7 @@ type handle struct {
 	err     error // why the last attempt failed
 	tried   time.Duration
 	again   bool          // an attempt was made before
+	long    *attempt      // one that goes on beside the first, which has failed
 	heard   time.Duration // when a call was answered last
 	hangs   bool          // calls have run into their deadlines since silent, and none was answered
 	silent  time.Duration
@@ -233,12 +233,7 @@ func (h *handle) get(ctx context.Context) (store, error) {
 	if s, err, due := h.peek(); !due {
 		return s, err
 	}
-	dial, cancel := ctx, func() {}
-	if first := h.isFirst(); first && !h.fixed {
-		dial, cancel = context.WithTimeout(ctx, firstDial)
-	}
-	opened, err := h.open(dial)
-	cancel()
+	opened, err := h.dial(ctx)
 	s, ok := opened.(store)
 	if err == nil && !ok {
 		err = fmt.Errorf("%w: %T has no room for heartbeats and a fence", hapax.ErrNotSupported, opened)
@@ -261,10 +256,82 @@ func (h *handle) get(ctx context.Context) (store, error) {
 	return s, nil
 }
 
-func (h *handle) isFirst() bool {
+// dial opens the store. The first attempt is short, see firstDial; where it is not over by half
+// of that, another one begins beside it, which has the time that a distant store takes. What that
+// has come to is the next call's.
+func (h *handle) dial(ctx context.Context) (driver.Store, error) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	return !h.again
+	long, first := h.long, !h.again && !h.fixed
+	h.long = nil
+	h.mu.Unlock()
+	switch {
+	case long != nil:
+		select {
+		case <-long.done:
+			return long.store, long.err
+		case <-ctx.Done():
+			h.abandon(long)
+			return nil, fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, context.Cause(ctx))
+		}
+	case !first:
+		return h.open(ctx)
+	}
+	short := h.begin(ctx, firstDial)
+	select {
+	case <-short.done:
+		return short.store, short.err
+	case <-time.After(firstDial / 2):
+	}
+	long = h.begin(context.WithoutCancel(ctx), DefaultTimeout)
+	select {
+	case <-long.done:
+		h.abandon(short)
+		return long.store, long.err
+	case <-short.done:
+	}
+	if short.err == nil {
+		h.abandon(long)
+		return short.store, nil
+	}
+	h.mu.Lock()
+	closed := h.closed
+	if !closed {
+		h.long = long
+	}
+	h.mu.Unlock()
+	if closed {
+		h.abandon(long)
+	}
+	return nil, short.err
+}
+
+// An attempt is one to open the store.
+type attempt struct {
+	cancel context.CancelFunc
+	done   chan struct{} // closed once what follows is known
+	store  driver.Store
+	err    error
+}
+
+func (h *handle) begin(ctx context.Context, limit time.Duration) *attempt {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	a := &attempt{cancel: cancel, done: make(chan struct{})}
+	h.closing.Go(func() {
+		defer cancel()
+		defer close(a.done)
+		a.store, a.err = h.open(ctx)
+	})
+	return a
+}
+
+// abandon ends an attempt that is of no more use.
+func (h *handle) abandon(a *attempt) {
+	a.cancel()
+	h.closing.Go(func() {
+		if <-a.done; a.err == nil {
+			_ = a.store.Close()
+		}
+	})
 }
 
 // peek returns what is known, and whether the store should be dialled.
@@ -277,7 +344,7 @@ func (h *handle) peek() (s store, err error, due bool) {
 	case h.store != nil:
 		return h.store, nil, false
 	}
-	return nil, h.err, h.err == nil || h.clock()-h.tried >= reopenEvery
+	return nil, h.err, h.err == nil || h.long != nil || h.clock()-h.tried >= reopenEvery
 }
 
 // drop closes a handle that is of no more use; the next call dials anew.
@@ -334,13 +401,16 @@ func (h *handle) dialledAt() time.Duration {
 
 func (h *handle) close() error {
 	h.mu.Lock()
-	s, first := h.store, !h.closed
-	h.closed = true
+	s, first, long := h.store, !h.closed, h.long
+	h.closed, h.long = true, nil
 	if h.ended != nil {
 		h.ended()
 	}
 	h.mu.Unlock()
 	defer h.closing.Wait()
+	if long != nil {
+		h.abandon(long)
+	}
 	if !first || s == nil {
 		return nil
 	}
