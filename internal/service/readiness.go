@@ -217,7 +217,7 @@ func (s *Service) Readiness(ctx context.Context) Readiness {
 	case r.See != "":
 	case r.Store != "ok":
 		r.See = signals.SeeCode(r.Store)
-	case r.StoreDetail == slowly:
+	case r.StoreDetail != "":
 		r.See = signals.SeeCode(string(hapax.ErrRefillPending.Code()))
 	}
 	r.Budget, r.Forecasts = budget, ahead.forecasts
@@ -237,8 +237,13 @@ func (s *Service) issuing(st witness.Status, refused map[string]error) Readiness
 	if st.Code != "" {
 		store = statusError{st}
 		r.Store, r.StoreDetail = string(st.Code), st.Why
-	} else if st.Why == slowly {
-		r.Degraded, r.StoreDetail = true, slowly
+	} else {
+		if st.Why == slowly {
+			r.Degraded, r.StoreDetail = true, slowly
+		}
+		if st.Slow != "" { // it serves, and says why what goes wrong is noticed later
+			r.StoreDetail = strings.TrimPrefix(r.StoreDetail+"; "+st.Slow, "; ")
+		}
 	}
 	s.lines(store, refused, func(line watch.Line, err error) {
 		if err == nil {

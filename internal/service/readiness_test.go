@@ -12,6 +12,7 @@ import (
 	"github.com/hapax-id/hapax/identity"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/storetest"
+	"github.com/hapax-id/hapax/store/witness"
 )
 
 // A store that does not answer is told at once, and what is granted still counts.
@@ -62,6 +63,20 @@ func TestSlowStoreIsNotLost(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		if r := s.Readiness(t.Context()); !r.Ready || r.Degraded || r.StoreDetail != "" || r.See != "" {
 			t.Errorf("when it is fast again: %+v", r)
+		}
+	})
+}
+
+// A node that serves with slow heartbeats says what they take of what they may.
+func TestReadinessTellsSlowHeartbeats(t *testing.T) {
+	bubble(t, Options{Tags: map[string]TagConfig{"orders": {}}}, func(t *testing.T, s *Service, _ *storetest.Faults) {
+		mustNext(t, s, "orders")
+		const slow = "a heartbeat takes 0.6 s of 1.8 s (heartbeat: 2.25s)"
+		for why, want := range map[string]string{"": slow, slowly: slowly + "; " + slow} {
+			r := s.issuing(witness.Status{State: witness.Serving, Slow: slow, Why: why}, nil)
+			if !r.Ready || r.Degraded != (why != "") || r.Store != "ok" || r.StoreDetail != want {
+				t.Errorf("got %+v; want ready, with %q", r, want)
+			}
 		}
 	})
 }

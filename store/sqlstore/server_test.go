@@ -176,6 +176,36 @@ func TestRoundTrips(t *testing.T) {
 				t.Fatal(ok, err)
 			}
 		}
+		before := proxy.RoundTrips()
+		open(t, url, sqlstore.Options{}) // a store that is there: a distant one takes long for each
+		if made, most := proxy.RoundTrips()-before, map[sqlstore.Dialect]int{sqlstore.PostgreSQL: 4, sqlstore.MySQL: 8}[s.Name()]; made > most {
+			t.Errorf("opening made %d round trips, want %d at most", made, most)
+		}
+		for range 5 { // then PostgreSQL's driver has prepared the statement
+			if c, err := s.Beat(t.Context(), pulse); err != nil || !c.Met {
+				t.Error(c, err)
+			}
+		}
+		for _, counters := range [][2]int64{{1 << 31, 5}, {7, 1 << 40}, {1<<31 - 1, 1<<31 - 1}, {0, 3}, {3, 0}} { // two have room in one answer where both are small
+			for i, name := range []string{driver.RowJoins, driver.RowChanges} {
+				old, err := s.Row(t.Context(), driver.TableGuard, name)
+				if err == nil {
+					_, err = s.SwapRow(t.Context(), driver.TableGuard, name, old, driver.EncodeCounter(counters[i]))
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			pulse.Now.Count++
+			before := proxy.RoundTrips()
+			c, err := s.Beat(t.Context(), pulse)
+			if err != nil || !c.Met || c.Joins != counters[0] || c.Changes != counters[1] {
+				t.Errorf("a heartbeat tells %+v, %v; want joins and changes %v", c, err, counters)
+			}
+			if made := proxy.RoundTrips() - before; made != 1 && max(counters[0], counters[1]) < 1<<31 {
+				t.Errorf("a heartbeat with joins and changes %v made %d round trips", counters, made)
+			}
+		}
 		beat := func() { pulse.Now.Count++ }
 		calls := map[string]struct{ before, call func() }{
 			"Allocate": {grant, grant},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,6 +61,60 @@ func TestOpensItsWitness(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// A store that counts how often it was closed.
+type closes struct {
+	*memstore.Store
+	closed *atomic.Int32
+}
+
+func (c closes) Close() error { c.closed.Add(1); return c.Store.Close() }
+
+// A store that takes longer to open than the first attempt may: that ends and says why, and
+// what was begun beside it is the next call's.
+func TestDialsADistantStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var dials, closed atomic.Int32
+		takes := 2 * time.Second
+		h := newHandle(func(ctx context.Context) (driver.Store, error) {
+			dials.Add(1)
+			select {
+			case <-time.After(takes):
+				return closes{memstore.New(), &closed}, nil
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+		}, false)
+		h.clock = func() time.Duration { return time.Since(began) }
+		if _, err := h.get(t.Context()); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != firstDial {
+			t.Fatalf("the first call ends after %v: %v", time.Since(began), err)
+		}
+		s, err := h.get(t.Context())
+		if want := firstDial/2 + takes; err != nil || time.Since(began) != want || dials.Load() != 2 {
+			t.Fatalf("the second call ends after %v, with %d attempts: %v; want %v and two", time.Since(began), dials.Load(), err, want)
+		}
+		h.drop(s)
+		if _, err := h.get(t.Context()); err != nil || dials.Load() != 3 {
+			t.Errorf("%d attempts: %v; want one more", dials.Load(), err)
+		}
+		if err := h.close(); err != nil || closed.Load() != 2 {
+			t.Errorf("closed %d stores, %v; want both", closed.Load(), err)
+		}
+
+		again := newHandle(h.open, false) // closed while the second attempt goes on
+		again.clock = h.clock
+		if _, err := again.get(t.Context()); err == nil {
+			t.Error("the first call brings a store")
+		}
+		if err := again.close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := again.get(t.Context()); !errors.Is(err, hapax.ErrClosed) {
+			t.Errorf("closed, it answers %v", err)
+		}
+	})
 }
 
 // A store is dialled when it is needed, not again at once where that failed, anew after it was

@@ -38,6 +38,20 @@ func TestDistantStore(t *testing.T) {
 		if st := b.Status(); !strings.Contains(st.Slow, "a heartbeat takes 0.6 s of 2.0 s") {
 			t.Errorf("the status says %q of heartbeats; want 0.6 s of 2.0 s", st.Slow)
 		}
+		for _, m := range []*machine{a, b} { // longer than a heartbeat might take before
+			m.slow(1200 * time.Millisecond)
+		}
+		for range 30 {
+			time.Sleep(time.Second)
+			for _, m := range []*machine{a, b} {
+				if st := m.Status(); st.State != witness.Serving {
+					t.Fatalf("%s is %+v; want it to serve", m.name, st)
+				}
+			}
+		}
+		for _, m := range []*machine{a, b} {
+			m.slow(600 * time.Millisecond)
+		}
 		f.neverFenced()
 		c := f.start("c")
 		c.slow(300 * time.Millisecond)
@@ -45,7 +59,7 @@ func TestDistantStore(t *testing.T) {
 		for _, m := range []*machine{a, b, c} {
 			m.slow(0)
 		}
-		time.Sleep(4 * time.Minute)
+		time.Sleep(6 * time.Minute)
 		if st := b.Status(); st.Slow != "" {
 			t.Errorf("the store is near again, and the status says %q", st.Slow)
 		}
