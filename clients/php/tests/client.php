@@ -35,11 +35,11 @@ function playAll(array $files, string $src = __DIR__ . '/../src'): array
 }
 
 /**
- * A broken client fails transcripts: those that are about what it does wrong.
+ * Plays transcripts with an altered client, and returns what failed.
  *
  * @param list<array{string, string, string}> $changes a file, a text in it, and what is there instead
  */
-function caught(array $numbers, array $changes, string $how): void
+function playAltered(array $numbers, array $changes): array
 {
     $dir = sys_get_temp_dir() . '/hapax-' . bin2hex(random_bytes(6));
     mkdir("$dir/Internal", 0700, true);
@@ -56,6 +56,13 @@ function caught(array $numbers, array $changes, string $how): void
     $failed = playAll(array_map(fn (string $number) => glob(TRANSCRIPTS . "/$number-*.json")[0], $numbers), $dir);
     array_map(unlink(...), [...glob("$dir/*.php"), ...glob("$dir/Internal/*.php")]);
     array_map(rmdir(...), ["$dir/Internal", $dir]);
+    return $failed;
+}
+
+/** A broken client fails transcripts: those that are about what it does wrong. */
+function caught(array $numbers, array $changes, string $how): void
+{
+    $failed = playAltered($numbers, $changes);
     same(count($numbers), count($failed), 'failed transcripts');
     foreach ($failed as $said) {
         check(str_starts_with($said, 'FAILED') && preg_match("/$how/", $said) === 1, "it failed otherwise: $said");
@@ -72,6 +79,14 @@ function testTranscripts(): void
 function testTwinNoLookAtTheProcess(): void
 {
     caught(['32'], [['Internal/State.php', 'return $this->here === Process::here();', 'return true;']], 'came twice');
+}
+
+function testEachPartTellsAChildApart(): void
+{
+    foreach (['getmypid()', '$id', '$start'] as $part) {
+        $changes = [['Internal/Process.php', 'return getmypid() . " $id $start";', "return (string) $part;"]];
+        same([], playAltered(['32'], $changes), "with $part alone");
+    }
 }
 
 function testTwinUsesALateAnswer(): void

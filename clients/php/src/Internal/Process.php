@@ -10,10 +10,12 @@ final class Process
     /** What no other process has: its ID, which a later one may repeat, and the time of its start. */
     public static function here(): string
     {
+        // Not /proc/self/stat: PHP remembers where the link leads, which after a fork is to the parent.
+        $id = (string) @readlink('/proc/self');
+        $stat = $id === '' ? '' : (string) @file_get_contents("/proc/$id/stat", false, null, 0, 1024);
         // The name, which is in parentheses, may hold anything.
-        $stat = @file_get_contents('/proc/self/stat', false, null, 0, 1024);
-        $start = $stat === false ? '' : (explode(' ', substr($stat, (int) strrpos($stat, ')')), 22)[20] ?? '');
-        return getmypid() . ' ' . $start;
+        $start = explode(' ', substr($stat, (int) strrpos($stat, ')')), 22)[20] ?? '';
+        return getmypid() . " $id $start";
     }
 
     /** Seconds of a clock that only goes forward. */
