@@ -22,7 +22,7 @@ var rareStates = []stateTest{
 		return s
 	}},
 	{
-		name: "not joined", state: "joining", code: hapax.ErrStoreUnavailable.Code(), degraded: true, unready: true,
+		name: "not joined", state: "joining", code: hapax.ErrStoreUnavailable.Code(), degraded: true, unready: true, command: "hapax nodes",
 		alarms: []string{"not_joined"}, alerts: []string{"HapaxNotJoined", "HapaxNotReady", "HapaxNoneReady", "HapaxCannotIssue"},
 		enter: func(r *stateRig) *serving {
 			silent := r.node("silent", "heartbeat: 8s\n") // others give it five of those

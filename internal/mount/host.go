@@ -119,9 +119,9 @@ func (h *Host) Contact(ctx context.Context, name string, ping func(context.Conte
 	switch {
 	case err == nil:
 	case errors.Is(err, hapax.ErrFenced):
-		h.Log.Error("nothing is granted: the table went back, or is not the right one", "beside", name, "err", err)
+		h.Log.Error("nothing is granted: the table went back, or is not the right one", "beside", name, "code", string(hapax.CodeOf(err)), "err", err)
 	case errors.Is(err, hapax.ErrStoreUnavailable):
-		h.Log.Warn("a foreign system cannot be used yet; it is tried again and again", "beside", name, "err", err)
+		h.Log.Warn("a foreign system cannot be used yet; it is tried again and again", "beside", name, "code", string(hapax.CodeOf(err)), "err", err)
 	default:
 		return err
 	}

@@ -52,15 +52,17 @@ func newHeaded(h slog.Handler) headed {
 func (h headed) Handle(ctx context.Context, r slog.Record) error {
 	h.head(ctx)
 	if r.Level >= slog.LevelWarn && r.Message != service.AlarmRaised { // which says where by itself
-		code := ""
+		code, told := "", false
 		r.Attrs(func(a slog.Attr) bool {
-			if a.Key == "code" {
+			switch a.Key {
+			case "code":
 				code = a.Value.String()
+			case "see":
+				told = true
 			}
-			return code == ""
+			return true
 		})
-		see := signals.SeeLine(r.Message, code)
-		if see != "" {
+		if see := signals.SeeLine(r.Message, code); see != "" && !told {
 			r.AddAttrs(slog.String("see", see))
 		}
 	}

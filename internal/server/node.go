@@ -97,6 +97,9 @@ func OpenStore(ctx context.Context, c Config, log *slog.Logger) (*Node, error) {
 }
 
 func (n *Node) open(ctx context.Context, o opener) error {
+	if err := o.check(); err != nil { // before anybody waits for a store that can never come
+		return err
+	}
 	if err := makeDir(n.dir); err != nil {
 		return err
 	}
@@ -182,11 +185,15 @@ func (n *Node) changed(st witness.Status) {
 		return
 	}
 	args = append(args, "code", string(st.Code), "err", st.Why)
-	if st.Command != "" {
-		args = append(args, "do", st.Command)
+	see, command := service.Advise(st)
+	if command != "" {
+		args = append(args, "do", command)
 	}
 	for _, m := range st.Missing {
 		args = append(args, "missing", m.String())
+	}
+	if st.State != witness.Joining || st.Trouble {
+		args = append(args, "see", see)
 	}
 	switch st.State {
 	case witness.Fenced, witness.Refusing:
@@ -318,7 +325,7 @@ func (n *Node) cache(ctx context.Context, pool string, store driver.Store) (hapa
 	sum := sha256.Sum256([]byte(pool)) // a pool's name may hold what a file's cannot
 	path := filepath.Join(n.dir, leasePrefix+hex.EncodeToString(sum[:8]))
 	warn := func(code, message string) {
-		n.log.Warn("the lease in the data directory is not used", "pool", pool, "code", code, "detail", message)
+		n.log.Warn("the lease in the data directory is not used", "pool", pool, "why", code, "detail", message)
 	}
 	c, err := leasecache.Open(ctx, path, store, leasecache.Options{Warn: warn})
 	if err != nil {

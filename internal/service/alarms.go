@@ -12,7 +12,6 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api"
-	"github.com/hapax-id/hapax/internal/durable"
 	"github.com/hapax-id/hapax/internal/signals"
 	"github.com/hapax-id/hapax/store/witness"
 )
@@ -64,10 +63,15 @@ type Alarm struct {
 // A Condition is that an alarm holds, as of a look.
 type Condition struct {
 	Alarm, About, Detail string
+	// Code is that of the error that is the cause, which says where the runbook tells of
+	// it; empty: the alarm does.
+	Code hapax.Code
 	// After is at how many looks in a row it must hold before the alarm is raised; 0
 	// stands for 1.
 	After int
 }
+
+func (c Condition) see() string { return signals.SeeCause(c.Alarm, string(c.Code)) }
 
 const (
 	lookEvery  = 2 * time.Second
@@ -136,10 +140,10 @@ func (a *alarms) look(hold []Condition, now time.Time) (raised, cleared []Alarm)
 		old, isUp := a.up[key]
 		switch {
 		case isUp:
-			old.Detail = c.Detail
+			old.Detail, old.See = c.Detail, c.see()
 			a.up[key] = old
 		case seen[key] >= c.After && len(a.up) < maxAlarms:
-			up := Alarm{Name: c.Alarm, About: c.About, Detail: c.Detail, Since: now.UTC(), See: signals.SeeAlarm(c.Alarm)}
+			up := Alarm{Name: c.Alarm, About: c.About, Detail: c.Detail, Since: now.UTC(), See: c.see()}
 			a.up[key] = up
 			a.times[c.Alarm]++
 			raised = append(raised, up)
@@ -251,7 +255,7 @@ func (s *Service) conditions(ctx context.Context, now time.Time) []Condition {
 		_, store = s.asked(ctx) // a slow one is the alerts' business: it passes with its load
 	}
 	st, refused := s.stand(store)
-	all = append(all, storeConditions(st, store)...)
+	all = append(all, storeConditions(st)...)
 	all = append(all, s.lineConditions(s.issuing(st, refused).Cannot, st.Code)...)
 	all = append(all, s.poolConditions()...)
 	if waiting := s.waitingRecords(); waiting > 0 {
@@ -264,18 +268,31 @@ func (s *Service) conditions(ctx context.Context, now time.Time) []Condition {
 }
 
 // storeConditions tells how the node stands with its store.
-func storeConditions(st witness.Status, store error) []Condition {
+func storeConditions(st witness.Status) []Condition {
 	switch {
-	case durable.IsFull(store) || st.Disk != nil:
+	case st.Disk != nil: // its code is that of any store that cannot be used
 		return []Condition{{Alarm: AlarmDiskFull, Detail: st.Why}}
 	case st.State == witness.Fenced || st.State == witness.Refusing:
-		return []Condition{{Alarm: AlarmWentBack, Detail: st.Why}}
-	case st.State == witness.Joining && st.Waits:
+		return []Condition{{Alarm: AlarmWentBack, Detail: st.Why, Code: st.Code}}
+	case st.State == witness.Joining && st.Waits: // likewise
 		return []Condition{{Alarm: AlarmNotJoined, Detail: st.Why, After: 8}} // five heartbeats, and more
-	case st.State == witness.Joining || store != nil:
-		return []Condition{{Alarm: AlarmStoreLost, Detail: st.Why, After: soon}}
+	case st.State == witness.Joining || st.Code != "":
+		return []Condition{{Alarm: AlarmStoreLost, Detail: st.Why, Code: st.Code, After: soon}}
 	}
 	return nil
+}
+
+// Advise returns where the runbook tells of how a node stands with its store, and what an
+// operator may do: what the guard knows to be needed, or else the command that looks into
+// it. Alarms, readiness, the log and commands all say this.
+func Advise(st witness.Status) (see, command string) {
+	for _, c := range storeConditions(st) {
+		see = c.see()
+	}
+	if command = st.Command; command == "" && (st.State != witness.Joining || st.Trouble) { // each start joins
+		command = signals.CheckOf(see)
+	}
+	return see, command
 }
 
 // lineConditions tells of tags and pools that cannot issue, or not for long, where the
@@ -283,7 +300,7 @@ func storeConditions(st witness.Status, store error) []Condition {
 func (s *Service) lineConditions(cannot []Lack, store hapax.Code) (all []Condition) {
 	for _, lack := range cannot {
 		if lack.Code != store { // the store's trouble has an alarm of its own
-			all = append(all, Condition{Alarm: AlarmCannot, About: lack.Name, Detail: string(lack.Code) + ": " + lack.Detail, After: soon})
+			all = append(all, Condition{Alarm: AlarmCannot, About: lack.Name, Detail: string(lack.Code) + ": " + lack.Detail, Code: lack.Code, After: soon})
 		}
 	}
 	if b := least(s.budgets()); b != nil && b.lasts < s.opts.AlarmBudget {
@@ -308,7 +325,7 @@ func (s *Service) besideConditions(ctx context.Context, now time.Time) (all []Co
 		for _, c := range other.conditions(ctx, now) {
 			switch c.Alarm {
 			case AlarmStoreLost, AlarmWentBack, AlarmNotJoined:
-				c = Condition{Alarm: AlarmBeside, About: name, Detail: cmp.Or(c.Detail, "some of its tags went back"), After: c.After}
+				c.Alarm, c.About, c.Detail = AlarmBeside, name, cmp.Or(c.Detail, "some of its tags went back")
 			default:
 				c.About = strings.TrimSuffix(name+"/"+c.About, "/")
 			}

@@ -134,7 +134,7 @@ func (s *Service) observe(e hapax.Event) {
 		attrs = append(attrs, slog.Time("until", e.Until))
 	}
 	if e.Err != nil {
-		attrs = append(attrs, slog.Any("err", e.Err))
+		attrs = append(attrs, slog.String("code", string(hapax.CodeOf(e.Err))), slog.Any("err", e.Err))
 	}
 	if dropped > 0 {
 		attrs = append(attrs, slog.Int("suppressed", dropped))

@@ -246,7 +246,7 @@ func (s *Service) learnPools(ctx context.Context) error {
 		if err := s.opts.checkPool(p); err != nil {
 			s.store.Note(watch.Pool(p.Name), err)
 			if pass, dropped := s.throttle.pass("layout"); pass {
-				s.log.Error("a pool cannot be used", "pool", p.Name, "err", err, "suppressed", dropped)
+				s.log.Error("a pool cannot be used", "pool", p.Name, "code", string(hapax.CodeOf(err)), "err", err, "suppressed", dropped)
 			}
 		}
 	}

@@ -137,6 +137,7 @@ func (s *Service) trouble() error {
 // waits for the store no longer than a quarter of a second.
 func (s *Service) Standing(ctx context.Context) witness.Status {
 	st, _ := s.standing(ctx)
+	st.Command = s.command(st)
 	if s.leaving.Load() {
 		st.State = witness.Leaving
 		if st.Code == "" {
@@ -180,8 +181,20 @@ func (s *Service) stand(err error) (st witness.Status, refused map[string]error)
 	}
 	if err != nil && st.Code == "" {
 		st.Code, st.Why = hapax.CodeOf(err), plain(err)
+		if durable.IsFull(err) {
+			st.Disk = err
+		}
 	}
 	return st, refused
+}
+
+// command returns what an operator may do about how the node stands with its store.
+func (s *Service) command(st witness.Status) string {
+	if s.Guard() == nil { // a foreign system's: no command looks into it
+		return st.Command
+	}
+	_, command := Advise(st)
+	return command
 }
 
 // Readiness tells what can be issued, from what is known: it waits for the store
@@ -212,11 +225,12 @@ func (s *Service) Readiness(ctx context.Context) Readiness {
 		r.Leaving, r.Ready, r.err = true, false, fmt.Errorf("%w: %s", hapax.ErrClosed, aboutToStop)
 		r.State = string(witness.Leaving)
 	}
-	r.See = signals.SeeCode(string(hapax.CodeOf(r.err)))
-	switch {
-	case r.See != "":
-	case r.Store != "ok":
-		r.See = signals.SeeCode(r.Store)
+	see, _ := Advise(st)
+	switch own, ok := errors.AsType[statusError](r.err); {
+	case r.err != nil && !(ok && own.st.Code == st.Code): // not the store's trouble, or none of it
+		r.See = signals.SeeCode(string(hapax.CodeOf(r.err)))
+	case see != "":
+		r.See = see
 	case r.StoreDetail != "":
 		r.See = signals.SeeCode(string(hapax.ErrRefillPending.Code()))
 	}
@@ -227,7 +241,7 @@ func (s *Service) Readiness(ctx context.Context) Readiness {
 
 // issuing tells what can be issued, from how the node stands with its store.
 func (s *Service) issuing(st witness.Status, refused map[string]error) Readiness {
-	r := Readiness{State: string(st.State), Store: "ok", Command: st.Command}
+	r := Readiness{State: string(st.State), Store: "ok", Command: s.command(st)}
 	r.Fenced = st.State == witness.Fenced || st.State == witness.Refusing
 	r.Degraded = r.Fenced
 	if len(refused) > 0 {

@@ -76,6 +76,7 @@ var harmful = []Trouble{
 		Cause:    "A damaged file, rows changed by hand, another program in the same keys, a pool that is configured with another layout than it is frozen with, or an older version of hapax.",
 		Do:       "Read the line of the log: it names the row, key or file. Restore a good copy and let the nodes heal it, or correct the configuration.",
 		Not:      "Do not edit the rows to match: marks only ever grow.",
+		Check:    "hapax doctor",
 	},
 	{
 		ID: "store-lost", Title: "The store cannot be reached",
@@ -88,6 +89,7 @@ var harmful = []Trouble{
 		Cause: "The store is down, overloaded or cut off, its password was changed, or its disk is full.",
 		Do:    "Look at `hapax status` for the budget and at `hapax doctor` for the cause, and bring the store back. The nodes go on within a second.",
 		Not:   "Do not restart the nodes: a restart gives away what they have in hand. Do not put an empty or an older store in its place.",
+		Check: "hapax doctor",
 	},
 	{
 		ID: "store-full", Title: "A disk is full",
@@ -102,6 +104,7 @@ var harmful = []Trouble{
 		Cause: "No room on the disk, a quota, a limit on the size of files, a read-only file system, or missing rights.",
 		Do:    "Make room on the disk that the message names, or move the file with the setting witness. The node goes on by itself.",
 		Not:   "Do not delete hapax.db or the witness to make room.",
+		Check: "hapax doctor",
 	},
 	{
 		ID: "budget-low", Title: "An outage of the store would stop issuing soon",
@@ -131,6 +134,7 @@ var harmful = []Trouble{
 		Cause: "A start, a return after the store was out of reach, or another primary. Where it lasts, the store is away.",
 		Do:    "Nothing for ten seconds. Then look at `hapax nodes` and at the store.",
 		Not:   "Do not restart the node: it would have to join again.",
+		Check: "hapax nodes",
 	},
 	{
 		ID: "down", Title: "A node does not answer",

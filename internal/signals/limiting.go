@@ -113,6 +113,7 @@ var limiting = []Trouble{
 		Cause:    "Settings of the store; the field code says which. See Choosing a store.",
 		Do:       "Change the settings as the message says.",
 		Not:      "Do not rely on backups to mend it: they are older still.",
+		Check:    "hapax doctor",
 	},
 	{
 		ID: "store-slow", Title: "Callers wait for the store",

@@ -25,6 +25,8 @@ type Trouble struct {
 	Alerts   []string // of deploy/prometheus/rules.yml
 
 	Means, Cause, Do, Not string
+
+	Check string // the command that looks into it; empty: there is none
 }
 
 // Troubles returns the whole table, in the order of the runbook: by harm.
@@ -39,20 +41,21 @@ func SeeCode(code string) string { return see(byCode[code]) }
 // SeeMessage returns where the runbook tells of a message of the log.
 func SeeMessage(message string) string { return see(byMessage[message]) }
 
-// byError are the messages that only say that there was an error: its code says more.
-var byError = []string{"request failed", "a number was refused"}
-
-// SeeLine returns where the runbook tells of a line of the log, which may have an error's
-// code.
-func SeeLine(message, code string) string {
-	if slices.Contains(byError, message) {
-		return cmp.Or(SeeCode(code), SeeMessage(message))
-	}
-	return SeeMessage(message)
-}
+// SeeLine returns where the runbook tells of a line of the log. The code of an error that
+// it tells of decides: the same trouble is told by many lines, and by answers that have
+// the code alone. A line without one is known by its message.
+func SeeLine(message, code string) string { return cmp.Or(SeeCode(code), SeeMessage(message)) }
 
 // SeeAlarm returns where the runbook tells of an alarm.
 func SeeAlarm(alarm string) string { return see(byAlarm[alarm]) }
+
+// SeeCause returns where the runbook tells of an alarm whose cause is an error with this
+// code, which decides; empty: no error is.
+func SeeCause(alarm, code string) string { return cmp.Or(SeeCode(code), SeeAlarm(alarm)) }
+
+// CheckOf returns the command that looks into what the runbook tells of at a place; "" if
+// there is none.
+func CheckOf(see string) string { return checks[strings.TrimPrefix(see, runbook)] }
 
 // SeeAlert returns where the runbook tells of an alert.
 func SeeAlert(alert string) string { return see(byAlert[alert]) }
@@ -64,12 +67,13 @@ func see(id string) string {
 	return runbook + id
 }
 
-var byCode, byMessage, byAlarm, byAlert = map[string]string{}, map[string]string{}, map[string]string{}, map[string]string{}
+var byCode, byMessage, byAlarm, byAlert, checks = map[string]string{}, map[string]string{}, map[string]string{}, map[string]string{}, map[string]string{}
 
 var troubles = slices.Concat(harmful, limiting, passing, ordinary)
 
 func init() {
 	for _, t := range troubles {
+		checks[t.ID] = t.Check
 		for _, names := range []struct {
 			of  map[string]string
 			are []string

@@ -109,7 +109,7 @@ func (g *Guarded) noteFailure(err error) {
 	g.hindered = err
 	g.mu.Unlock()
 	if isNew {
-		g.opts.Log.Error("this node cannot do its part in healing the store, and nothing is granted until it can", "err", err)
+		g.opts.Log.Error("this node cannot do its part in healing the store, and nothing is granted until it can", "code", string(hapax.CodeOf(err)), "err", err)
 	}
 }
 
@@ -232,7 +232,7 @@ func (g *Guarded) leave() error {
 		return nil
 	})
 	if errors.Is(err, hapax.ErrWitnessFailed) {
-		g.opts.Log.Warn("the witness cannot be written: this node does not say that it leaves, and the others find it silent", "err", err)
+		g.opts.Log.Warn("the witness cannot be written: this node does not say that it leaves, and the others find it silent", "code", string(hapax.CodeOf(err)), "err", err)
 		return nil
 	}
 	if err != nil {

@@ -122,7 +122,7 @@ type leaseFile struct {
 // open opens the file. Where there can be none, a crash costs as much as is granted.
 func (f *leaseFile) open(ctx context.Context, h *mount.Host, tree treeStore, store driver.Store, grant time.Duration) (hapax.WorkerStore, error) {
 	warn := func(code, message string) {
-		h.Log.Warn("the lease in the data directory is not used", "beside", treeName, "code", code, "detail", message)
+		h.Log.Warn("the lease in the data directory is not used", "beside", treeName, "why", code, "detail", message)
 	}
 	c, err := leasecache.Open(ctx, filepath.Join(h.Data, leaseName), store, leasecache.Options{Reserve: grant - grant/extendAfter, Warn: warn})
 	if err != nil {
