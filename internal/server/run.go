@@ -220,6 +220,9 @@ func Check(ctx context.Context, c Config) error {
 
 func serviceOptions(c Config, log *slog.Logger, store *LateStore) (service.Options, *mounts, error) {
 	clock, err := testClock()
+	if err == nil {
+		err = newOpener(c, log).check()
+	}
 	if err != nil {
 		return service.Options{}, nil, err
 	}

@@ -107,14 +107,27 @@ func newOpener(c Config, log *slog.Logger) opener {
 
 // warnings counts what drivers warn of, by code.
 type warnings struct {
-	mu     sync.Mutex // guards counts
+	mu     sync.Mutex // guards what follows
 	counts map[string]int
+	told   map[string]bool // their words, which are few
 }
 
 func (w *warnings) add(code string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.counts[code]++
+}
+
+// isNew reports whether nothing was said in these words before.
+func (w *warnings) isNew(message string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	isNew := !w.told[message]
+	if w.told == nil {
+		w.told = map[string]bool{}
+	}
+	w.told[message] = true
+	return isNew
 }
 
 func (w *warnings) snapshot() map[string]int {
@@ -124,7 +137,9 @@ func (w *warnings) snapshot() map[string]int {
 }
 
 func (o opener) warn(code, message string) {
-	o.warned.add(code)
+	if o.warned.add(code); !o.warned.isNew(message) { // a node opens its store for calls, for heartbeats, and whenever it was lost
+		return
+	}
 	o.log.Warn("the store is not as safe as it could be", "code", code, "detail", message)
 }
 
@@ -157,6 +172,26 @@ func (o opener) open(ctx context.Context) (driver.Store, error) {
 		o.log.Info("the store of an older version was migrated", "what", m.Migrated())
 	}
 	return store, o.explain(err)
+}
+
+// check returns what is wrong with the URL, all that shows without connecting.
+func (o opener) check() error {
+	scheme, _, _ := strings.Cut(o.url, ":")
+	switch scheme {
+	case "memory", "bolt":
+		return nil
+	case "mysql":
+		return mysqlstore.CheckURL(o.url)
+	case "postgres", "postgresql":
+		return postgresstore.CheckURL(o.url)
+	case "mongodb", "mongodb+srv":
+		return mongostore.CheckURL(o.url)
+	case "etcd", "etcds":
+		return etcdstore.CheckURL(o.url)
+	case "zk", "zks":
+		return zkstore.CheckURL(o.url)
+	}
+	return redisstore.CheckURL(o.url) // Load knows no other scheme
 }
 
 func (o opener) dial(ctx context.Context) (driver.Store, error) {

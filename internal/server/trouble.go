@@ -9,7 +9,6 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/go-zookeeper/zk"
@@ -17,6 +16,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 // What keeps a store from being used, beside that it cannot be reached.
@@ -38,7 +39,7 @@ func (o opener) explain(err error) error {
 	}
 	what, detail := diagnose(err)
 	if what == "" && errors.Is(err, context.DeadlineExceeded) {
-		if _, told := errors.AsType[*net.OpError](err); !told {
+		if _, told := errors.AsType[*net.OpError](err); !told && !errors.Is(err, driver.ErrSilent) {
 			err = fmt.Errorf("%w: %w", err, unreached(o.url))
 			what, detail = diagnose(err)
 		}
@@ -49,11 +50,6 @@ func (o opener) explain(err error) error {
 	return &explained{what + ": " + strings.TrimSuffix(detail.Error(), "\n"), err}
 }
 
-// lookTime is how long unreached looks at all hosts.
-const lookTime = 400 * time.Millisecond
-
-var errSilent = errors.New("the connection is taken, and no answer comes")
-
 // unreached tells what becomes of a connection with the hosts of a URL, for drivers that
 // had no time left to say why they had none.
 func unreached(store string) error {
@@ -61,19 +57,13 @@ func unreached(store string) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
-	defer cancel()
-	for host := range strings.SplitSeq(u.hosts, ",") {
+	hosts := strings.Split(u.hosts, ",")
+	for _, host := range hosts {
 		if _, _, err := net.SplitHostPort(host); err != nil {
 			return errNothing // the port is the driver's to know
 		}
-		conn, err := new(net.Dialer).DialContext(ctx, "tcp", host)
-		if err != nil {
-			return err
-		}
-		_ = conn.Close()
 	}
-	return errSilent
+	return driver.Unreached(hosts, nil)
 }
 
 var errNothing = errors.New("no answer came")

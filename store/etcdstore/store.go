@@ -41,11 +41,9 @@ package etcdstore
 import (
 	"context"
 	"crypto/rand"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 	"time"
 
@@ -130,6 +128,12 @@ func Open(ctx context.Context, url string, opts Options) (*Store, error) {
 	return s, nil
 }
 
+// CheckURL returns what is wrong with a URL for Open, without connecting: ErrInvalidArgument.
+func CheckURL(url string) error {
+	_, err := urlForm.Parse(url)
+	return err
+}
+
 // New is Open with a client that the caller has made and closes after the store.
 // The prefix begins every key; empty stands for "hapax".
 func New(ctx context.Context, client *clientv3.Client, prefix string, opts Options) (*Store, error) {
@@ -203,41 +207,12 @@ func connect(ctx context.Context, url string, opts Options) (*Store, error) {
 	if err := k.identify(ctx); err != nil {
 		s.Close()
 		if ctx.Err() != nil {
-			err = fmt.Errorf("%w: %w", err, unreached(u))
+			err = fmt.Errorf("%w: %w", err, driver.Unreached(u.Hosts, u.TLS))
 		}
 		return nil, err
 	}
 	return s, nil
 }
-
-// lookTime is how long unreached looks.
-const lookTime = 400 * time.Millisecond
-
-// unreached tells why no host has answered, which the client keeps to itself.
-func unreached(u coord.URL) error {
-	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
-	defer cancel()
-	for _, host := range u.Hosts {
-		conn, err := new(net.Dialer).DialContext(ctx, "tcp", host)
-		if err != nil {
-			return err
-		}
-		defer conn.Close()
-		if u.TLS == nil {
-			continue
-		}
-		config := u.TLS.Clone()
-		if config.ServerName == "" {
-			config.ServerName, _, _ = net.SplitHostPort(host)
-		}
-		if err := tls.Client(conn, config).HandshakeContext(ctx); err != nil {
-			return err
-		}
-	}
-	return errSilent
-}
-
-var errSilent = errors.New("the connection is taken, and no answer comes")
 
 // endpoints are the hosts with the scheme that turns TLS on or off.
 func endpoints(u coord.URL) []string {

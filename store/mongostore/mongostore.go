@@ -28,6 +28,7 @@
 package mongostore
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -45,6 +46,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/driver"
@@ -151,6 +153,16 @@ func Open(ctx context.Context, rawURL string, opts Options) (*Store, error) {
 		return nil, fmt.Errorf("%w: mongodb: connect: %w", hapax.ErrStoreUnavailable, err)
 	}
 	return open(ctx, c.Database(database), c, p, opts)
+}
+
+// CheckURL returns what is wrong with a URL for Open, without connecting: ErrInvalidArgument.
+// Of mongodb+srv:// the DNS is not asked, which has more of it to say.
+func CheckURL(url string) error {
+	if rest, ok := strings.CutPrefix(url, "mongodb+srv://"); ok {
+		url = "mongodb://" + rest
+	}
+	_, _, err := clientOptions(url, &Options{})
+	return err
 }
 
 // New makes a store of a database of an existing client, as Open does. What the
@@ -423,6 +435,7 @@ func failed(ctx context.Context, doing string, err error) error {
 	if _, ok := errors.AsType[*hapax.Error](err); ok {
 		return err
 	}
+	err = unselected(err)
 	cause := hapax.ErrStoreUnavailable
 	if _, ok := errors.AsType[*bson.DecodeError](err); ok {
 		cause = hapax.ErrStoreCorrupt
@@ -435,6 +448,22 @@ func failed(ctx context.Context, doing string, err error) error {
 		return fmt.Errorf("%w: mongodb: %s: %w (%w)", cause, doing, err, ended)
 	}
 	return fmt.Errorf("%w: mongodb: %s: %w", cause, doing, err)
+}
+
+// unselected returns what each server told last, where the driver could choose none: it
+// says so in words alone, and they hide what is the matter in a list.
+func unselected(err error) error {
+	e, ok := errors.AsType[topology.ServerSelectionError](err)
+	if !ok {
+		return err
+	}
+	all := []error{cmp.Or(e.Wrapped, context.DeadlineExceeded)}
+	for _, server := range e.Desc.Servers {
+		if server.LastError != nil {
+			all = append(all, fmt.Errorf("%s: %w", server.Addr, server.LastError))
+		}
+	}
+	return fmt.Errorf("no server can be chosen: %w", errors.Join(all...))
 }
 
 // An exact number is a 64-bit integer in the document too. A double, as it

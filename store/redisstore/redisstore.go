@@ -167,6 +167,12 @@ func Open(ctx context.Context, url string, opts Options) (*Store, error) {
 	return open(ctx, t.connect(), true, t.opts)
 }
 
+// CheckURL returns what is wrong with a URL for Open, without connecting: ErrInvalidArgument.
+func CheckURL(url string) error {
+	_, err := parseURL(url, Options{})
+	return err
+}
+
 // New makes a store of an existing client, a *redis.Client or a
 // *redis.ClusterClient that does not read from replicas, as Open does. Close
 // leaves the client open. Options.TLS is not used.

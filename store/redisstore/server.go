@@ -74,7 +74,7 @@ func (s server) isMaster() error {
 func observe(ctx context.Context, c redis.Cmdable) (server, error) {
 	pipe := c.Pipeline()
 	var infos []*redis.StringCmd
-	for _, section := range []string{"replication", "memory"} {
+	for _, section := range []string{"server", "replication", "memory"} {
 		infos = append(infos, pipe.Info(ctx, section))
 	}
 	settings := pipe.ConfigGet(ctx, settingsPattern)
@@ -85,6 +85,12 @@ func observe(ctx context.Context, c redis.Cmdable) (server, error) {
 			return server{}, err
 		}
 		readInfo(m, info.Val())
+	}
+	if m["hapax_version"] != "" {
+		return server{}, &hapax.ValueError{
+			Field: "store", Value: "(the Redis port of a hapax server, which issues numbers)",
+			Allowed: "a Redis server, which keeps what hapax servers share; programs that want numbers give the server's address as --server", Err: hapax.ErrInvalidArgument,
+		}
 	}
 	if failure != nil && len(m) == 0 { // nothing was sent
 		return server{}, failure

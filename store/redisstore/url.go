@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"net"
 	"net/url"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -107,12 +108,40 @@ func parseURL(raw string, opts Options) (target, error) {
 		return bad("an unknown scheme, or several addresses without +sentinel or +cluster")
 	}
 	if err != nil {
-		if strings.HasPrefix(err.Error(), "redis: unexpected option") {
-			return bad("an unknown parameter")
+		if db, ok := database(err, base, q); ok {
+			return target{}, &hapax.ValueError{Field: "database of the Redis URL", Value: db, Allowed: "a number, as in redis://HOST:6379/0", Err: hapax.ErrInvalidArgument}
 		}
-		return bad("a database or parameter that go-redis does not accept")
+		return bad(refused(err))
 	}
 	return t, nil
+}
+
+// misread are the errors of go-redis about a parameter, which name it and quote its value.
+var misread = regexp.MustCompile(`^redis: (?:unexpected option: |invalid )([a-z_]+)`)
+
+// database returns the name of a database that go-redis does not accept as one.
+func database(err error, u url.URL, q url.Values) (name string, ok bool) {
+	text := err.Error()
+	if !strings.HasPrefix(text, "redis: invalid database number") && !strings.HasPrefix(text, "redis: invalid URL path") {
+		return "", false
+	}
+	if u.Scheme == "unix" {
+		return q.Get("db"), true
+	}
+	return strings.Trim(u.Path, "/"), true
+}
+
+// refused says what else go-redis does not accept, by name: a value may be a password.
+func refused(err error) string {
+	text := err.Error()
+	switch m := misread.FindStringSubmatch(text); {
+	case m == nil:
+		return "a parameter that go-redis does not accept"
+	case strings.HasPrefix(text, "redis: unexpected"):
+		return "the parameter " + m[1] + ", which there is not"
+	default:
+		return "a value of the parameter " + m[1] + " that go-redis does not accept"
+	}
 }
 
 // withQuery takes the store's own parameters out of q, fills in the defaults and
@@ -124,7 +153,7 @@ func (o Options) withQuery(q url.Values) (Options, error) {
 	if q.Has("wait") {
 		n, err := strconv.Atoi(q.Get("wait"))
 		if err != nil {
-			n = -1
+			return o, &hapax.ValueError{Field: "wait", Value: q.Get("wait"), Allowed: "0 to 100 replicas", Err: hapax.ErrInvalidArgument}
 		}
 		o.Wait = n
 	}

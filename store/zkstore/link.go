@@ -92,7 +92,14 @@ func (l *link) close() {
 	if l.given {
 		return
 	}
-	l.conn.Close() // takes a second if the server does not answer
+	select {
+	case <-l.up:
+		l.conn.Close() // takes a second if the server does not answer
+	default:
+		// There is no session to end. Close waits a second for that all the same, and alone:
+		// whoever opens the store is told sooner what is the matter.
+		go l.conn.Close()
+	}
 	l.mu.Lock()
 	if l.raw != nil {
 		_ = l.raw.Close() // it may be closed already

@@ -119,6 +119,18 @@ func Open(ctx context.Context, url string, opts Options) (*Store, error) {
 	return s.start(ctx, opts.Warn)
 }
 
+// CheckURL returns what is wrong with a URL for Open, without connecting: ErrInvalidArgument.
+func CheckURL(url string) error {
+	u, err := urlForm.Parse(url)
+	if err != nil {
+		return err
+	}
+	if _, err := acl(u); err != nil {
+		return err
+	}
+	return validPath(u.Prefix)
+}
+
 // New is Open with a connection that the caller has made, logged in where that is
 // needed, and closes after the store. The path lies above every node; empty
 // stands for "hapax". The nodes that are created get the given access list; nil

@@ -62,6 +62,16 @@ func OpenDB(databaseURL string) (*sql.DB, error) {
 	return db, err
 }
 
+// CheckURL returns what is wrong with a URL for Open, without connecting: ErrInvalidArgument.
+func CheckURL(url string) error {
+	u, query, _, err := handle.Parse(url, "mysql")
+	if err != nil {
+		return err
+	}
+	_, err = config(u, query, sqlstore.Options{})
+	return err
+}
+
 func openDB(storeURL string, opts sqlstore.Options) (db *sql.DB, prefix string, err error) {
 	u, query, prefix, err := handle.Parse(storeURL, "mysql")
 	if err != nil {
@@ -93,6 +103,9 @@ func config(u *url.URL, query url.Values, opts sqlstore.Options) (*mysql.Config,
 				Allowed: "prefix, socket, tls_ca, tls_cert, tls_key, " + strings.Join(driverParams, ", "),
 			}
 		}
+	}
+	if mode := query.Get("tls"); !slices.Contains([]string{"", "true", "false", "skip-verify", "preferred"}, mode) {
+		return nil, &hapax.ValueError{Field: "store URL parameter tls", Value: mode, Allowed: "true, false, skip-verify or preferred", Err: hapax.ErrInvalidArgument}
 	}
 	cfg, err := mysql.ParseDSN("/?" + query.Encode())
 	if err != nil {

@@ -37,7 +37,7 @@ func TestURL(t *testing.T) {
 		{"mysql://h/db?prefx=x", "store URL parameter"},
 		{"mysql://h/db?multiStatements=true", "store URL parameter"},
 		{"mysql://h/db?timeout=soon", "-"},
-		{"mysql://h/db?tls=custom", "-"},
+		{"mysql://h/db?tls=custom", "store URL parameter tls"},
 		{"mysql://h/db?tls_ca=no-such-file", "-"},
 		{"mysql://h/db?tls_cert=no-such-file", "-"},
 		{"mysql://h/db?prefix=", "prefix"},

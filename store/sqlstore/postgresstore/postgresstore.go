@@ -40,6 +40,12 @@ func Open(ctx context.Context, storeURL string, opts sqlstore.Options) (*sqlstor
 	return sqlstore.New(ctx, db, sqlstore.PostgreSQL, opts)
 }
 
+// CheckURL returns what is wrong with a URL for Open, without connecting: ErrInvalidArgument.
+func CheckURL(url string) error {
+	_, _, err := config(url, sqlstore.Options{})
+	return err
+}
+
 func config(storeURL string, opts sqlstore.Options) (*pgx.ConnConfig, string, error) {
 	u, _, prefix, err := handle.Parse(storeURL, "postgres", "postgresql")
 	if err != nil {
