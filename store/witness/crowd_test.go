@@ -210,3 +210,34 @@ func TestHinderedNodeSaysSo(t *testing.T) {
 		a.within(20 * time.Second)
 	})
 }
+
+// The command that speaks for a missing node has the floor that is proposed to an operator
+// who asks what it would do, on every node that refuses; and it is good.
+func TestCommandNamesTheFloor(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		a, b, gone := f.start("a"), f.start("b"), f.start("c")
+		f.serve(15*time.Second, a, b, gone)
+		time.Sleep(2 * time.Second)
+		backup := f.store.Snapshot()
+		time.Sleep(1500 * time.Millisecond)
+		for _, m := range []*machine{a, b, gone} {
+			m.must("t", 10)
+		}
+		gone.crash()
+		f.store.Restore(backup)
+		f.until("that it is missing", func() bool { fence := f.standing(); return fence != nil && len(fence.Missing) == 1 })
+		dry, err := a.Settle(t.Context(), witness.Statement{Row: "c", Floor: 1 << 40, DryRun: true})
+		if err != nil || dry.Proposed == 0 {
+			t.Fatalf("proposed is %d: %v", dry.Proposed, err)
+		}
+		want := fmt.Sprintf("--witness-file FILE, or --floor %d, or higher", dry.Proposed)
+		for _, m := range []*machine{a, b} {
+			f.until("the floor", func() bool { return strings.Contains(m.Status().Command, want) })
+		}
+		if _, err := b.Settle(t.Context(), witness.Statement{Row: "c", Floor: dry.Proposed}); err != nil {
+			t.Fatal(err)
+		}
+		a.within(20 * time.Second)
+		b.within(20 * time.Second)
+	})
+}

@@ -64,6 +64,7 @@ type Guarded struct {
 	accepted string               // identity of a store that an operator accepts in place of this node's
 	heard    string               // with Options.Hold: the word under which all have spoken
 	approved string               // likewise: the fence that an operator lets this process end
+	proposal proposal             // what an operator may say for who is missing
 }
 
 // A member is a process as one that has joined: its row, and what it has written.
@@ -183,7 +184,11 @@ func (g *Guarded) statusLocked(disk error) Status {
 		st.Command = "check the store's URL; hapax adopt if the store was replaced on purpose"
 	case len(st.Missing) > 0:
 		n := st.Missing[0]
-		st.Command = fmt.Sprintf("start %s again, or hapax nodes settle %[1]s --witness-file FILE, or --floor N", n.word())
+		floor := "N"
+		if g.proposal.floor > 0 && g.proposal.fence == st.Fence.ID {
+			floor = fmt.Sprintf("%d, or higher", g.proposal.floor)
+		}
+		st.Command = fmt.Sprintf("start %s again, or hapax nodes settle %[1]s --witness-file FILE, or --floor %s", n.word(), floor)
 		if all := len(st.Missing) + st.Fence.More; all > 1 {
 			st.Command += fmt.Sprintf("; hapax nodes lists all %d who are missing", all)
 		}
