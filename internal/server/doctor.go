@@ -71,9 +71,6 @@ func Examine(ctx context.Context, c Config) ([]Diagnosis, error) {
 	if len(c.ignored) > 0 {
 		d.add(HarmWeak, "configuration", "these settings have no effect: "+strings.Join(c.ignored, ", "), "remove them", "")
 	}
-	if unknown := unknownVariables(os.Environ()); len(unknown) > 0 {
-		d.add(HarmWeak, "configuration", "there are no such settings: "+strings.Join(unknown, ", "), "unset these variables", "")
-	}
 	d.add(HarmNone, "version", build.Read().Version+", "+build.Read().Go, "", "")
 	SortDiagnoses(d.found)
 	return d.found, nil
@@ -92,10 +89,12 @@ func (d *doctor) add(harm Harm, part, detail, do, see string) {
 // holds the address, the directory and the store is as it should be.
 func (d *doctor) finding(f Finding, running bool) {
 	switch {
+	case f.Part == partEnvironment:
+		d.add(HarmWeak, f.Part, f.Detail, "correct or unset these variables", "")
 	case f.Verdict != VerdictBlocked:
 		d.add(HarmNone, f.Part, f.Detail, "", "")
 	case running && (f.Part == "address" || f.Part == "witness"):
-		d.add(HarmNone, f.Part, "in use by the server that runs here", "", "")
+		d.add(HarmNone, f.Part, "in use by the server that runs here: "+f.Detail, "", "")
 	default:
 		d.add(HarmDanger, f.Part, f.Detail, "a server could not start, or would be granted nothing, while this is so", signals.SeeCode(string(f.Code)))
 	}

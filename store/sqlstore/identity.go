@@ -26,6 +26,11 @@ func (s *Store) bootstrap(ctx context.Context, c *sql.Conn, srv server) error {
 	if srv.readOnly != "" {
 		return readOnlyError(srv)
 	}
+	if s.opts.Look {
+		if err := s.mayAll(ctx, c); err != nil {
+			return err
+		}
+	}
 	meta, err := s.isWhole(ctx, c)
 	if err == nil && idOf(meta) == "" {
 		meta, err = s.complete(ctx, c)
