@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"runtime"
 	"slices"
@@ -198,7 +199,11 @@ func (a *audit) stat() (size int64, err error) {
 		}
 		info, err := os.Stat(name)
 		if err != nil {
-			return 0, err
+			cause := err
+			if e, ok := errors.AsType[*fs.PathError](err); ok {
+				cause = e.Err
+			}
+			return 0, &hapax.ValueError{Field: "file", Value: name, Allowed: fmt.Sprintf("a file that can be read, or - for standard input: %v", cause), Err: hapax.ErrInvalidArgument}
 		}
 		if info.IsDir() {
 			return 0, &hapax.ValueError{Field: "file", Value: name, Allowed: "a file; this is a directory", Err: hapax.ErrInvalidArgument}

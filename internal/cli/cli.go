@@ -43,7 +43,11 @@ type Streams struct {
 // Main runs the command and returns its exit code.
 func Main(ctx context.Context, args []string, streams Streams) int {
 	root := newRoot(streams, nil)
-	root.SetArgs(spareNegativeIDs(args))
+	args = spareNegativeIDs(args)
+	if err := unknownCommand(root, args); err != nil {
+		return Exit(err, streams.Err)
+	}
+	root.SetArgs(args)
 	return Exit(root.ExecuteContext(ctx), streams.Err)
 }
 
@@ -105,6 +109,9 @@ Exit codes: 0 success, 1 failure, 2 wrong command line or configuration.`,
 			if meant := server.Nearest(e.GetSpecifiedName(), names); meant != "" && server.Distance(e.GetSpecifiedName(), meant) <= cmd.Root().SuggestionsMinimumDistance {
 				err = fmt.Errorf("%w%s", err, didYouMean([]string{"--" + meant}))
 			}
+		}
+		if e, ok := errors.AsType[*pflag.NotExistError](err); ok && negativeID.MatchString("-"+e.GetSpecifiedShortnames()) {
+			return &hapax.ValueError{Field: "argument", Value: "-" + e.GetSpecifiedShortnames(), Allowed: "no number below 0; usage: " + cmd.UseLine(), Err: hapax.ErrInvalidArgument}
 		}
 		return usagef("%v; see %s --help", err, cmd.CommandPath())
 	})
@@ -168,10 +175,37 @@ func group(cmd *cobra.Command, commands ...*cobra.Command) {
 		}
 		meant := cmd.SuggestionsFor(args[0])
 		path := strings.TrimPrefix(cmd.CommandPath()+" "+args[0], "hapax ")
-		return usagef("there is no command %q%s; see %s --help", path, didYouMean(meant), cmd.CommandPath())
+		has := ""
+		if cmd.HasParent() { // of all commands the help is a better list
+			has = cmd.CommandPath() + " has " + strings.Join(namesBelow(cmd), ", ") + "; "
+		}
+		return usagef("there is no command %q%s; %ssee %s --help", path, didYouMean(meant), has, cmd.CommandPath())
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	cmd.AddCommand(commands...)
+}
+
+// namesBelow returns the names of the subcommands that help lists.
+func namesBelow(cmd *cobra.Command) (names []string) {
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	return names
+}
+
+// unknownCommand refuses a subcommand that there is not, also where --help follows: cobra
+// answers that with the help of what is above it.
+func unknownCommand(root *cobra.Command, args []string) error {
+	cmd, rest, err := root.Find(args)
+	if err != nil || !cmd.HasSubCommands() || cmd.Args == nil {
+		return nil // Execute tells
+	}
+	if len(rest) == 0 || strings.HasPrefix(rest[0], "-") || strings.HasPrefix(rest[0], cobra.ShellCompRequestCmd) {
+		return nil
+	}
+	return cmd.Args(cmd, rest)
 }
 
 // usageError is a command line that cannot be carried out.

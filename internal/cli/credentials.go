@@ -82,9 +82,9 @@ func either(flag, env string) string {
 }
 
 func readCredentials(flag, path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := openFile("--"+flag, path, "a file that can be read")
 	if err != nil {
-		return nil, fmt.Errorf("%w: --%s: %w", hapax.ErrInvalidArgument, flag, err)
+		return nil, err
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxCredentials))

@@ -2,8 +2,10 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -101,9 +103,18 @@ func openImport(cmd *cobra.Command, path string) (io.ReadCloser, error) {
 	if ext := strings.ToLower(filepath.Ext(path)); ext == ".yml" || ext == ".yaml" {
 		return nil, &hapax.ValueError{Field: "FILE", Value: path, Allowed: "properties or XML: write YAML as lines of KEY=VALUE", Err: hapax.ErrInvalidArgument}
 	}
+	return openFile("FILE", path, "a file that can be read, or - for standard input")
+}
+
+// openFile opens a file that the command line names.
+func openFile(field, path, allowed string) (*os.File, error) {
 	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		return f, nil
 	}
-	return f, nil
+	cause := err
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		cause = e.Err
+	}
+	return nil, &hapax.ValueError{Field: field, Value: path, Allowed: fmt.Sprintf("%s: %v", allowed, cause), Err: hapax.ErrInvalidArgument}
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -113,6 +114,17 @@ func oneTag(use, short string, prepare func(*pflag.FlagSet) func(context.Context
 	return cmd
 }
 
+// tagMissing adds what helps where a tag is not there.
+func tagMissing(err error, name string) error {
+	switch {
+	case errors.Is(err, hapax.ErrTagNotFound):
+		return fmt.Errorf("%w; hapax tags create %s makes it, and hapax tags list shows those that there are", err, quoted(name))
+	case errors.Is(err, hapax.ErrTagDeleted):
+		return fmt.Errorf("%w; hapax tags create %s has it go on above its mark", err, quoted(name))
+	}
+	return err
+}
+
 // shortUnits writes 24h for 24h0m0s.
 var shortUnits = strings.NewReplacer("h0m0s", "h", "m0s", "m")
 
@@ -136,7 +148,7 @@ the one before. Only administrators see these counts.
 		return where.with(cmd, func(ctx context.Context, t target) error {
 			tag, err := t.Tag(ctx, args[0])
 			if err != nil {
-				return err
+				return tagMissing(err, args[0])
 			}
 			usage, err := t.Usage(ctx, args[0])
 			if err != nil && !errors.Is(err, api.ErrPermissionDenied) {
@@ -217,7 +229,11 @@ func tagsCreateCommand() *cobra.Command {
 			if err != nil {
 				return def, err
 			}
-			return t.CreateTag(ctx, def, hapax.CreateExplicit)
+			created, err := t.CreateTag(ctx, def, hapax.CreateExplicit)
+			if errors.Is(err, hapax.ErrTagExists) {
+				err = fmt.Errorf("%w; hapax tags show %s tells what it is, and hapax tags set %[2]s changes it", err, quoted(name))
+			}
+			return created, err
 		}
 	})
 }
@@ -256,13 +272,20 @@ func tagsSetCommand() *cobra.Command {
 			if u == (driver.TagUpdate{}) {
 				return hapax.Tag{}, usagef("nothing to change; give --step, --min-step, --max-step, --floor, --floor-from or --code")
 			}
-			return t.UpdateTag(ctx, name, u)
+			changed, err := t.UpdateTag(ctx, name, u)
+			return changed, tagMissing(err, name)
 		}
 	})
 }
 
 func tagsDeleteCommand() *cobra.Command {
 	return oneTag("delete", "Delete a tag; its numbers are never issued again", func(*pflag.FlagSet) func(context.Context, target, string) (hapax.Tag, error) {
-		return func(ctx context.Context, t target, name string) (hapax.Tag, error) { return t.DeleteTag(ctx, name) }
+		return func(ctx context.Context, t target, name string) (hapax.Tag, error) {
+			deleted, err := t.DeleteTag(ctx, name)
+			if errors.Is(err, hapax.ErrTagNotFound) {
+				err = fmt.Errorf("%w; hapax tags list shows those that there are", err)
+			}
+			return deleted, err
+		}
 	})
 }

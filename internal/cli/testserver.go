@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -33,7 +32,7 @@ SIGTERM or SIGINT, or with --until-eof when its standard input ends.`,
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var script testserver.Script
 		if *file != "" {
-			f, err := os.Open(*file)
+			f, err := openFile("--script", *file, "a file that can be read")
 			if err != nil {
 				return err
 			}

@@ -45,7 +45,7 @@ The verdicts, one a line that the number may be on:
 
 Without --tag and --layout the number is looked up on every line that the nodes
 know. Without --server and --data, trace asks the data directory ./hapax-data, through
-the server that runs there if one does. The exit code is 1 if nothing is known of the
+the server that runs there if one does, or else the server at 127.0.0.1:8080. The exit code is 1 if nothing is known of the
 number, or no store has the tag.`,
 		Example: `  hapax trace 777 --tag orders
   hapax trace 1874244142494674944 --layout leaf --server http://a:8080 --server http://b:8080
@@ -69,6 +69,11 @@ number, or no store has the tag.`,
 		}
 		if req.Code && req.Tag == "" {
 			return usagef("--code needs --tag")
+		}
+		if !req.Code { // before nodes are looked for: none would take it
+			if _, err := hapax.ParseID(req.Number); err != nil {
+				return err
+			}
 		}
 		if len(*servers)+len(*data) > maxTraced {
 			return usagef("%d nodes are more than %d", len(*servers)+len(*data), maxTraced)
@@ -102,14 +107,22 @@ func tracers(servers, data []string, creds *credentials) (all []tracer) {
 	if len(servers)+len(data) == 0 {
 		if address := os.Getenv(serverEnv); address != "" {
 			servers = []string{address}
+		} else if c := server.DefaultConfig(); os.Getenv(dataEnv) == "" && !exists(c.Data) {
+			return []tracer{traceDefault(c, creds)}
 		} else {
-			data = []string{cmp.Or(os.Getenv(dataEnv), server.DefaultConfig().Data)}
+			data = []string{cmp.Or(os.Getenv(dataEnv), c.Data)}
 		}
 	}
 	for _, address := range servers {
 		all = append(all, traceServer(address, creds, true))
 	}
 	for _, dir := range data {
+		if !exists(dir) {
+			all = append(all, func(context.Context, client.TraceRequest) (ledger.Trace, error) {
+				return ledger.Trace{}, &hapax.ValueError{Field: "--data", Value: dir, Allowed: "the data directory of a node; there is none with this name", Err: hapax.ErrInvalidArgument}
+			})
+			continue
+		}
 		all = append(all, func(ctx context.Context, req client.TraceRequest) (ledger.Trace, error) {
 			address, trusted := server.Announced(dir)
 			if address != "" && answers(ctx, address) {
@@ -119,6 +132,20 @@ func tracers(servers, data []string, creds *credentials) (all []tracer) {
 		})
 	}
 	return all
+}
+
+// traceDefault asks the server that other commands turn to where there is no data directory.
+func traceDefault(c server.Config, creds *credentials) tracer {
+	named := os.Getenv(httpEnv) != ""
+	if named {
+		c.HTTP = os.Getenv(httpEnv)
+	}
+	return func(ctx context.Context, req client.TraceRequest) (ledger.Trace, error) {
+		if address := c.URL(); answers(ctx, address) {
+			return traceServer(address, creds, named)(ctx, req)
+		}
+		return ledger.Trace{}, fmt.Errorf("no server answers on %s, and there is no data directory %s; give --server or --data of the nodes to ask", c.URL(), c.Data)
+	}
 }
 
 // traceAll asks the nodes, and returns the answers and what went wrong.

@@ -37,7 +37,7 @@ type Adopter struct {
 // OpenAdopter opens a data directory. Close must be called.
 func OpenAdopter(c Config, margin Margin) (*Adopter, error) {
 	if _, err := os.Stat(c.Data); err != nil {
-		return nil, fmt.Errorf("%w: the data directory: %w", hapax.ErrStoreUnavailable, err)
+		return nil, &hapax.ValueError{Field: "data", Value: c.Data, Allowed: fmt.Sprintf("the data directory of a node: %v", bare(err)), Err: hapax.ErrInvalidArgument}
 	}
 	if isVolatile(c.Store) {
 		return nil, &hapax.ValueError{Field: "store", Value: c.Store, Allowed: "one that remembers something", Err: hapax.ErrInvalidArgument}

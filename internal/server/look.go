@@ -21,10 +21,13 @@ import (
 // A Finding is what Look has found of one part of a server that would be started.
 type Finding struct {
 	Verdict Verdict
-	Part    string // "configuration", "address", "data directory", "witness" or "store"
+	Part    string // "configuration", "environment", "address", "data directory", "witness" or "store"
 	Detail  string
 	Code    hapax.Code // of the error, where what is blocked is the store
 }
+
+// partEnvironment is what Look says of variables that look like settings.
+const partEnvironment = "environment"
 
 // A Verdict says what a finding means for a start.
 type Verdict string
@@ -45,6 +48,9 @@ func Look(ctx context.Context, c Config) ([]Finding, error) {
 	}
 	l := &looker{c: c, o: newOpener(c, slog.New(slog.DiscardHandler))}
 	l.add(VerdictOK, "configuration", "it is good")
+	if unknown := unknownVariables(os.Environ()); len(unknown) > 0 {
+		l.add(VerdictOK, partEnvironment, "there are no such settings: "+strings.Join(unknown, ", ")+"; the variables have no effect: correct or unset them")
+	}
 	if err := l.addresses(ctx); err != nil {
 		return nil, err
 	}
@@ -175,6 +181,12 @@ func (l *looker) store(ctx context.Context) {
 	if path := boltPath(l.o.url, l.o.data); path != "" {
 		if name = "bolt:" + path; l.witness.Used {
 			return // the server that runs there has it open
+		}
+		if dir := filepath.Dir(path); dir != filepath.Clean(l.o.data) {
+			if _, err := os.Stat(dir); err != nil { // only the data directory is made
+				l.stored(name, "", fmt.Errorf("%w: make the directory %s first: %w", hapax.ErrStoreUnavailable, dir, bare(err)))
+				return
+			}
 		}
 	}
 	l.o.look = true

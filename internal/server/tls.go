@@ -54,7 +54,14 @@ func newCertificates(c Config, log *slog.Logger) (*certificates, error) {
 	case given == 0:
 		return nil, nil
 	case c.TLSCert == "" || c.TLSKey == "":
-		return nil, mount.Errorf(nil, "tls_cert and tls_key must both be given where one of the tls settings is")
+		missing := "tls_cert and tls_key are"
+		switch {
+		case c.TLSCert != "":
+			missing = "tls_key is"
+		case c.TLSKey != "":
+			missing = "tls_cert is"
+		}
+		return nil, mount.Errorf(nil, "%s missing: tls_cert and tls_key must both be given where one of the tls settings is", missing)
 	}
 	held, err := certs.read()
 	if err != nil {

@@ -202,7 +202,16 @@ func (s *Service) forecasts(tell func(Forecast)) {
 			}
 		}
 	}
-	for _, p := range s.openPools() {
+	open := s.openPools()
+	for name := range s.opts.Pools { // its time passes before anybody uses it
+		if slices.ContainsFunc(open, func(p *pool) bool { return p.name == name }) {
+			continue
+		}
+		if layout := s.layoutKnown(name); !layout.IsZero() {
+			ends(endsLayout, watch.Pool(name), true, max(0, layout.TimeOf(layout.EndTick()).Sub(now)))
+		}
+	}
+	for _, p := range open {
 		line := watch.Pool(p.name)
 		ends(endsLayout, line, p.labelled, max(0, p.issuer.Load().Stats().Ends.Sub(now)))
 		if use := p.use.Load(); use != nil {

@@ -38,8 +38,8 @@ func (s *Service) WorkerStatus(ctx context.Context, pool string, id int64) (api.
 	if err != nil {
 		return api.WorkerStatus{}, err
 	}
-	if id < 0 || id >= layout.Workers() {
-		return api.WorkerStatus{}, outOfRange(hapax.FieldWorker, id, fmt.Sprintf("0 to %d", layout.Workers()-1))
+	if err := workerIn(layout, id); err != nil {
+		return api.WorkerStatus{}, err
 	}
 	workers, err := s.Workers(ctx, pool)
 	if err != nil {
@@ -51,6 +51,14 @@ func (s *Service) WorkerStatus(ctx context.Context, pool string, id int64) (api.
 		}
 	}
 	return s.status(layout, driver.Worker{Pool: pool, ID: id}), nil
+}
+
+// workerIn refuses a worker ID that a layout does not have.
+func workerIn(layout hapax.Layout, id int64) error {
+	if id < 0 || id >= layout.Workers() {
+		return outOfRange(hapax.FieldWorker, id, fmt.Sprintf("0 to %d", layout.Workers()-1))
+	}
+	return nil
 }
 
 // knownPool returns the layout of a pool that is configured or was ever used.
@@ -70,7 +78,11 @@ func (s *Service) knownPool(ctx context.Context, pool string) (hapax.Layout, err
 // RetireWorker takes a worker ID out of use until the clock passes its mark; see
 // driver.PoolStore.
 func (s *Service) RetireWorker(ctx context.Context, pool string, id int64) (driver.Worker, error) {
-	if _, err := s.knownPool(ctx, pool); err != nil {
+	layout, err := s.knownPool(ctx, pool)
+	if err == nil {
+		err = workerIn(layout, id)
+	}
+	if err != nil {
 		return driver.Worker{}, err
 	}
 	w, err := admin(ctx, s, func(ctx context.Context) (driver.Worker, error) { return s.store.RetireWorker(ctx, pool, id) })

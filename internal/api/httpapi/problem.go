@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -235,9 +236,15 @@ func (a *restAPI) decode(w http.ResponseWriter, r *http.Request, v any) bool {
 		a.refuseMedia(w, r, jsonMedia)
 		return false
 	}
-	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
-	err := d.Decode(v)
+	if err == nil {
+		err = d.Decode(v)
+	}
+	if err == nil {
+		err = takenApart(body)
+	}
 	if err == nil {
 		_, err = d.Token()
 		if errors.Is(err, io.EOF) {
@@ -250,7 +257,9 @@ func (a *restAPI) decode(w http.ResponseWriter, r *http.Request, v any) bool {
 	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		err = wrongType(e)
 	} else if e, ok := errors.AsType[*hapax.ValueError](err); ok {
-		e.Field = strings.Join(idKeys(v), " or ") // the decoder does not tell in which field the ID stands
+		if keys := idKeys(v, body); len(keys) > 0 { // else it has a name
+			e.Field = strings.Join(keys, " or ")
+		}
 	}
 	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
 		err = &hapax.ValueError{Field: "body field", Value: strings.Trim(name, `"`), Allowed: oneOf(keys(v)), Err: hapax.ErrInvalidArgument}
@@ -260,6 +269,33 @@ func (a *restAPI) decode(w http.ResponseWriter, r *http.Request, v any) bool {
 	}
 	a.fail(w, r, err)
 	return false
+}
+
+// takenApart refuses what the decoder takes in silence: a null in place of the object, and a
+// field that is given twice, of which it keeps the last.
+func takenApart(body []byte) error {
+	d := json.NewDecoder(bytes.NewReader(body))
+	if open, err := d.Token(); err != nil || open != json.Delim('{') {
+		return cmp.Or(err, error(&hapax.ValueError{Field: "body", Value: "(a JSON null)", Allowed: "a JSON object", Err: hapax.ErrInvalidArgument}))
+	}
+	given := map[string]bool{}
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			return err
+		}
+		name, _ := key.(string)
+		name = strings.ToLower(name) // the decoder does not tell capitals apart
+		if given[name] {
+			return &hapax.ValueError{Field: "body field", Value: name, Allowed: "each field once", Err: hapax.ErrInvalidArgument}
+		}
+		given[name] = true
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // badBody is why a body cannot be read.
@@ -300,11 +336,14 @@ func keys(v any) (names []string) {
 	return names
 }
 
-// idKeys returns the names that a struct's IDs have in JSON.
-func idKeys(v any) (names []string) {
+// idKeys returns the names that a struct's IDs have in JSON, of those in a body that are
+// none: the decoder does not tell in which field the ID stands.
+func idKeys(v any, body []byte) (names []string) {
 	all := keys(v)
+	given := map[string]json.RawMessage{}
+	_ = json.Unmarshal(body, &given) // what is wrong with it as a whole is told already
 	for i, f := range reflect.VisibleFields(reflect.TypeOf(v).Elem()) {
-		if f.Type == reflect.TypeFor[*hapax.ID]() {
+		if raw, ok := given[all[i]]; ok && f.Type == reflect.TypeFor[*hapax.ID]() && json.Unmarshal(raw, new(hapax.ID)) != nil {
 			names = append(names, all[i])
 		}
 	}

@@ -68,8 +68,7 @@ final class Servers
             }
             $sent = [Process::now(), microtime(true), $body['count'] ?? 0];
             try {
-                $result = $this->read($server, fn () => $this->begin($server, $path, $body, $left), $until, $read, $sent)
-                    ?? throw new HapaxException('unavailable', "{$server->name} did not answer in time");
+                $result = $this->read($server, fn () => $this->begin($server, $path, $body, $left), $until, $read, $sent);
                 $this->preferred = $at;
                 return $result;
             } catch (HapaxException $e) {

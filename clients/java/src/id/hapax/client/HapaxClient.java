@@ -206,12 +206,13 @@ public class HapaxClient implements IDGen, AutoCloseable {
 
     void pause(long nanos) {
         try {
-            if (closed.await(nanos, TimeUnit.NANOSECONDS)) {
-                throw HapaxException.closed();
+            if (!closed.await(nanos, TimeUnit.NANOSECONDS)) {
+                return;
             }
         } catch (InterruptedException e) {
-            throw HapaxException.interrupted(executor.isShutdown());
+            Thread.currentThread().interrupt();
         }
+        throw HapaxException.closed();
     }
 
     static String path(String tag) {

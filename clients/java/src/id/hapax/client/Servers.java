@@ -182,7 +182,8 @@ class Servers {
         } catch (TimeoutException e) {
             throw HapaxException.unavailable(server + " did not answer within " + timeout / 1_000_000 + " ms", null);
         } catch (InterruptedException e) {
-            throw HapaxException.interrupted(executor.isShutdown());
+            Thread.currentThread().interrupt();
+            throw HapaxException.refused("closed", "interrupted, or the client was closed");
         } finally {
             if (!answer.isDone() && !executor.isShutdown()) {
                 executor.execute(connection::disconnect); // elsewhere: it waits for whoever reads

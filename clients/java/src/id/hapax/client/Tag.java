@@ -71,7 +71,8 @@ public final class Tag {
             } catch (TimeoutException e) {
                 throw late();
             } catch (InterruptedException e) {
-                throw HapaxException.interrupted(false);
+                Thread.currentThread().interrupt();
+                throw HapaxException.unavailable("the thread was interrupted while it waited", e);
             } catch (ExecutionException e) {
                 HapaxException failed = (HapaxException) e.getCause();
                 if (own || failed.last) {

@@ -265,13 +265,9 @@ final class ClientTest {
                 try {
                     tag.take(1, Duration.ofHours(1));
                 } catch (HapaxException e) {
-                    check(Thread.currentThread().isInterrupted() && e.reason() == HapaxException.Reason.UNAVAILABLE, "it fails with " + e.code());
-                }
-                try {
-                    tag.codes(1);
-                } catch (HapaxException e) {
-                    check(Thread.currentThread().isInterrupted() && e.reason() == HapaxException.Reason.UNAVAILABLE, "it fails with " + e.code());
-                    return;
+                    if (Thread.currentThread().isInterrupted()) {
+                        return;
+                    }
                 }
                 throw new Failed("it was not interrupted");
             });
