@@ -31,7 +31,7 @@ func coldService(t testing.TB) *service.Service {
 	}
 	t.Cleanup(func() { _ = node.Close() })
 	patience.Until(t, "the node has joined", func() bool { return node.Store.Ping(t.Context()) == nil })
-	s, err := service.New(t.Context(), node.Store, service.Options{Logger: slog.New(slog.DiscardHandler), MaxTags: 1_000_000})
+	s, err := service.New(t.Context(), node.Store, service.Options{Logger: slog.New(slog.DiscardHandler), MaxTags: 1_000_000, MaxWait: patience.Call})
 	if err != nil {
 		t.Fatal(err)
 	}

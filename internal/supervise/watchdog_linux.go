@@ -15,7 +15,7 @@ import (
 const (
 	self          = "/proc/self/exe" // also where the file was replaced meanwhile
 	dogKilled     = 99               // status of a watchdog that had to kill
-	dogStarts     = 10 * time.Second // how long one may take to start
+	dogStarts     = time.Minute      // how long one may take to start, on a machine that has much else to do
 	dogReads      = 100 * time.Millisecond
 	dogEnds       = time.Second
 	orderBytes    = 16

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/sqlstore"
 )
@@ -49,7 +50,7 @@ func TestTablesOfOlderVersions(t *testing.T) {
 				var wg sync.WaitGroup
 				for range 4 {
 					wg.Go(func() {
-						if s, err := Open(t.Context(), url, sqlstore.Options{}); err != nil {
+						if s, err := Open(t.Context(), url, sqlstore.Options{Timeout: patience.Call}); err != nil {
 							t.Error(err)
 						} else if err := s.Close(); err != nil {
 							t.Error(err)
