@@ -396,6 +396,7 @@ class Tag:
     def _persist(self, state: _State, body: Callable[[], dict[str, Any]], read: Callable[[dict[str, Any], float, float], _T], until: float, less: Callable[[HapaxError], None]) -> _T:
         """Asks until a server answers, or the deadline is over."""
         pause = _PAUSE
+        said: Optional[HapaxError] = None  # the last that a server said
         while True:
             try:
                 return state.servers.ask(self._path + "/take", body(), until, read)
@@ -406,8 +407,10 @@ class Tag:
                 if e.status == 507:
                     continue
                 wait = max(pause, e.retry_after)
+                if said is None or e.status:
+                    said = e
                 if _now() + wait >= until:
-                    raise
+                    raise said
             pause = min(_MAX_PAUSE, 2 * pause)
             if state.closed.wait(wait):
                 raise _closed()

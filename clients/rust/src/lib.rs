@@ -390,6 +390,7 @@ impl Tag {
     /// Asks until a server answers, or the deadline is over.
     fn persist<T>(&self, state: &State, line: &Line, need: usize, until: Instant, exactly: bool, mut ask: impl FnMut(usize) -> Result<T, Error>) -> Result<T, Error> {
         let (mut modest, mut pause) = (exactly, PAUSE);
+        let mut said: Option<Error> = None; // the last that a server said
         loop {
             let count = line.count(need, modest);
             let e = match ask(count) {
@@ -398,7 +399,7 @@ impl Tag {
             };
             let again = Instant::now() + pause.max(e.retry_after);
             if e.last || e.status == 507 && count == need || e.status != 507 && again >= until {
-                return Err(e);
+                return Err(said.filter(|_| e.status == 0 && !e.last).unwrap_or(e));
             }
             if e.crowded() {
                 modest = true;
@@ -406,6 +407,9 @@ impl Tag {
             }
             if e.status != 507 && state.closed.wait(again) {
                 return Err(Error::closed());
+            }
+            if e.status > 0 {
+                said = Some(e);
             }
             pause = MAX_PAUSE.min(2 * pause);
         }

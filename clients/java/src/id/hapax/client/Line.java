@@ -179,14 +179,16 @@ class Line {
     /** Asks until a server answers, or the deadline is over. */
     <T> T persist(int need, boolean exactly, long until, IntFunction<T> ask) {
         boolean modest = exactly;
+        HapaxException said = null; // the last that a server said
         for (long wait = PAUSE;; wait = Math.min(MAX_PAUSE, 2 * wait)) {
             int count = modest || !keeps ? need : Math.min(HapaxClient.MAX_COUNT, Math.max(step, need));
             try {
                 return ask.apply(count);
             } catch (HapaxException e) {
                 long pause = Math.max(wait, e.retryAfter);
+                said = said == null || e.status > 0 ? e : said;
                 if (e.last || e.status == 507 && count == need || e.status != 507 && System.nanoTime() + pause - until >= 0) {
-                    throw e;
+                    throw e.last ? e : said;
                 }
                 if (e.status == 429 || e.status == 507) {
                     modest = true;
