@@ -218,8 +218,9 @@ func checkKVRaise(e *env) {
 		wg.Go(func() {
 			for n := range 30 {
 				value := fmt.Sprintf("d%04d", 2*((n*7)%30)+i)
-				if _, err := mine.Step(e.ctx, driver.Step{Raise: []driver.Put{{Key: mine.key("row"), Value: []byte(value)}}}); err != nil {
-					e.Error(err)
+				r, err := mine.Step(e.ctx, driver.Step{Raise: []driver.Put{{Key: mine.key("row"), Value: []byte(value)}}})
+				if err != nil || !r.Met {
+					e.Errorf("the row is not raised to %s: %+v, %v", value, r, err)
 					return
 				}
 				cells, err := mine.Get(e.ctx, driver.Current, mine.key("row"))
