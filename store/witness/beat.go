@@ -125,7 +125,7 @@ func (g *Guarded) within(limit time.Duration, f func(context.Context, store) err
 	ctx, cancel := context.WithTimeout(g.life, limit)
 	defer cancel()
 	err = g.replaceLost(g.beats, s, f(ctx, s))
-	if err != nil && ctx.Err() != nil && g.life.Err() == nil {
+	if err != nil && (ctx.Err() != nil || errors.Is(err, errHangs)) && g.life.Err() == nil { // the turn's time may end a moment later
 		g.beats.drop(s)
 	}
 	return err

@@ -205,7 +205,7 @@ func (g *Guarded) found(ctx context.Context, s store, p pulse, c driver.Contact,
 // without it. It goes on under its row when they have met the store since, where nobody
 // has ended it.
 func (g *Guarded) cutOff() {
-	g.apply(unsure, fmt.Errorf("%w: the node was out of contact with the store for more than %v; it goes on when the others have met the store too", hapax.ErrStoreUnavailable, g.opts.wait()), nil)
+	g.apply(unsure, fmt.Errorf("%w: the node was out of contact with the store for more than %v; it goes on when the others have met the store too", hapax.ErrStoreUnavailable, waitOf(g.interval())), nil)
 	g.wake()
 }
 
