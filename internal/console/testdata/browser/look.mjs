@@ -53,7 +53,7 @@ async function says(page, what, ...texts) {
 	const began = Date.now();
 	for (const text of texts) {
 		try {
-			await page.locator("#live").getByText(text).first().waitFor({ timeout: soon });
+			await page.locator("#live").getByText(text).first().waitFor({ timeout: 3 * soon });
 		} catch {
 			wrong.push(`${what}: the page does not say "${text}": ${(await page.locator("main").innerText()).slice(0, 3000)}`);
 		}
