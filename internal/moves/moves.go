@@ -114,6 +114,11 @@ func Create(ctx context.Context, target Target, m *Move) error {
 		return err
 	}
 	tag, err := target.Tag(ctx, m.Tag.Name)
+	if err == nil && tag.Mark < m.Tag.Mark { // what was granted before, and above, was handed back meanwhile
+		if _, err = target.UpdateTag(ctx, m.Tag.Name, driver.TagUpdate{Floor: &m.Tag.Mark}); err == nil {
+			tag, err = target.Tag(ctx, m.Tag.Name)
+		}
+	}
 	if err == nil && tag.Mark < m.Tag.Mark {
 		err = fmt.Errorf("%w: the mark is %d after it was raised to %d", hapax.ErrStoreRolledBack, tag.Mark, m.Tag.Mark)
 	}

@@ -112,6 +112,37 @@ func TestMoveWritesFloors(t *testing.T) {
 	}
 }
 
+// A command that was killed has its tag made after the next one has planned, and numbers are
+// issued from it: the source ends below that tag's first number, not the planned one.
+func TestTagMadeSinceThePlan(t *testing.T) {
+	address, db := newPostgres(t)
+	do(t, db, "CREATE TABLE orders (id bigserial PRIMARY KEY)", "INSERT INTO orders SELECT FROM generate_series(1, 10)")
+	store := memstore.New()
+	done := apply(t, read(t, importing{how: string(sequences.Gap)}, address), lateTag{store, t}, mount.MoveOptions{Apply: true, Margin: 5000})
+	if r := done["orders"].Reason; r != nil {
+		t.Fatal(r)
+	}
+	if n := number(t, db, "SELECT seqmax FROM pg_sequence WHERE seqrelid = 'orders_id_seq'::regclass"); n != 1999 {
+		t.Errorf("the source ends at %d, and the tag issued numbers from 2000 on", n)
+	}
+}
+
+// lateTag is a server at which another command's tag is there, and used, when one is created.
+type lateTag struct {
+	*memstore.Store
+
+	t *testing.T
+}
+
+func (l lateTag) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
+	if _, err := l.Store.CreateTag(ctx, must(hapax.Tag{Name: tag.Name, Start: 2000}.WithDefaults()), mode); err == nil {
+		if _, err := l.Allocate(ctx, tag.Name, 9000, ""); err != nil {
+			l.t.Error(err)
+		}
+	}
+	return l.Store.CreateTag(ctx, tag, mode)
+}
+
 // withoutVariable is a server that does not know the variable.
 type withoutVariable struct{ moves.Target }
 

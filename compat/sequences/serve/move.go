@@ -126,6 +126,14 @@ func (m *imported) moveOne(ctx context.Context, to moves.Target, v *moving, t *m
 	} else if err := moves.Create(ctx, to, t); err != nil {
 		return err
 	}
+	// A command that was killed may have created the tag since the plan, with another first
+	// number, and numbers may have been issued from there.
+	switch have, err := to.Tag(ctx, t.Tag.Name); {
+	case err != nil:
+		return err
+	case t.Before == 0 && have.Start < t.Tag.Start:
+		t.Tag.Start = have.Start
+	}
 	for left := tries; ; left-- {
 		err := m.with(ctx, v.in, true, func(db sequences.Database) error { return db.Shut(ctx, v.Source, m.switchOf(), t.Tag.Start) })
 		passed, ok := errors.AsType[*sequences.PassedError](err)

@@ -306,6 +306,12 @@ func TestMovePostgres(t *testing.T) {
 			if n := number(t, db, "SELECT count(*) FROM pg_attribute WHERE attrelid = 'orders'::regclass AND attidentity = 'a'"); n != 1 {
 				t.Error("orders.id is not GENERATED ALWAYS any more")
 			}
+
+			// And once more: a tag that was deleted is made again.
+			again := apply(t, read(t, i, address), store, mount.MoveOptions{Apply: true, IgnoreLiving: true})["customers"]
+			if tag, err := store.Tag(t.Context(), "customers"); err != nil || again.Reason != nil || tag.Deleted || tag.Mark < a.Grant.Hi {
+				t.Errorf("moved again: %+v, the tag is %+v, %v", again, tag, err)
+			}
 		})
 	}
 }
