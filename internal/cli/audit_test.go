@@ -66,7 +66,7 @@ func TestAudit(t *testing.T) {
 			errs: "hapax: 1 number is not of the layout\n",
 		},
 		{args: "", code: 2, errs: "hapax: missing argument; usage: hapax audit FILE... [flags]\n"},
-		{args: "gone.txt", code: 2, errs: "hapax: stat gone.txt: no such file or directory\n"},
+		{args: "gone.txt", code: 2, errs: "hapax: invalid file \"gone.txt\": want a file that can be read, or - for standard input: no such file or directory\n"},
 		{args: "--grants gone.tsv good.txt", code: 2, errs: "hapax: open gone.tsv: no such file or directory\n"},
 		{args: "--memory 1kB good.txt", code: 2, errs: "hapax: invalid memory \"1kB\": want up to 1TiB: an integer, followed by KiB, MiB, GiB or TiB\n"},
 		{args: "--memory 1KiB good.txt", code: 2, errs: "hapax: invalid memory 1024: want 1048576 to 1099511627776 bytes\n"},

@@ -133,8 +133,8 @@ func TestMistakesInAStore(t *testing.T) {
 	}{
 		{"tags create orders", 0, ""},
 		{"tags create orders", 1, "hapax tags show orders tells what it is, and hapax tags set orders changes it"},
-		{"next snowflake", 0, ""},
-		{"workers retire default 5000 --yes", 2, "invalid worker 5000: want 0 to 1023"},
+		{"pools create default --layout leaf", 0, ""},
+		{"workers retire default 5000", 2, "invalid worker 5000: want 0 to 1023"},
 		{"workers show default 5000", 2, "invalid worker 5000: want 0 to 1023"},
 		{"tags delete orders", 0, ""},
 		{"tags set orders --step 5", 1, "hapax tags create orders has it go on above its mark"},
