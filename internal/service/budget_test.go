@@ -389,3 +389,26 @@ func TestAlarmsAreInTheRunbook(t *testing.T) {
 		}
 	}
 }
+
+// The time of a configured pool passes before anybody uses it, and is told once, also when
+// somebody does.
+func TestForecastOfAnUnusedPool(t *testing.T) {
+	opts := Options{
+		Tags:  map[string]TagConfig{"events": {Kind: hapax.KindSnowflake, Pool: "short"}},
+		Pools: map[string]PoolConfig{"short": {Layout: "time:20,worker:10,sequence:12,unit=1s,epoch=2026-01-01T00:00:00Z"}},
+	}
+	bubble(t, opts, func(t *testing.T, s *Service, _ *storetest.Faults) {
+		for _, when := range []string{"unused", "used"} {
+			var found []Forecast
+			for _, f := range s.near(15*24*time.Hour, maxShown) {
+				if f.What == endsLayout && f.Name == "short" {
+					found = append(found, f)
+				}
+			}
+			if len(found) != 1 || found[0].Kind != KindPool || math.Abs(found[0].in.Hours()/24-12.1) > 1 {
+				t.Errorf("%s: the forecasts are %+v; want one in 12 days", when, found)
+			}
+			mustNext(t, s, "events")
+		}
+	})
+}
