@@ -323,7 +323,7 @@ func TestSilence(t *testing.T) {
 	srv := testservers.Redis(t, "--appendfsync", "always")
 	proxy := testservers.NewProxy(t, srv.Addr)
 	patient := open(t, proxy.URL(srv.URL), redisstore.Options{Timeout: time.Hour})
-	hasty := open(t, proxy.URL(srv.URL)+"?read_timeout=1h", redisstore.Options{Timeout: 50 * time.Millisecond})
+	hasty := open(t, proxy.URL(srv.URL)+"?read_timeout=1h", redisstore.Options{Timeout: 2 * time.Second}) // within which it also opens
 	create(t, patient, hapax.Tag{Name: "t"})
 	if _, err := allocateUntil(t, hasty, "t", nil); err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/redisstore"
 )
@@ -55,7 +56,7 @@ func TestKeysOfOlderVersions(t *testing.T) {
 			var wg sync.WaitGroup
 			for range 4 {
 				wg.Go(func() {
-					if s, err := redisstore.Open(t.Context(), url, redisstore.Options{}); err != nil {
+					if s, err := redisstore.Open(t.Context(), url, redisstore.Options{Timeout: patience.Call}); err != nil {
 						t.Error(err)
 					} else if err := s.Close(); err != nil {
 						t.Error(err)
@@ -64,7 +65,7 @@ func TestKeysOfOlderVersions(t *testing.T) {
 			}
 			wg.Wait()
 			for start := range int64(3) {
-				s, err := redisstore.Open(t.Context(), url, redisstore.Options{})
+				s, err := redisstore.Open(t.Context(), url, redisstore.Options{Timeout: patience.Call})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/sqlstore"
@@ -121,7 +122,7 @@ func TestOpenAtOnce(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range stores {
 			wg.Go(func() {
-				s, err := Open(t.Context(), url, sqlstore.Options{})
+				s, err := Open(t.Context(), url, sqlstore.Options{Timeout: patience.Call})
 				if err != nil {
 					t.Error(err)
 					return
