@@ -13,6 +13,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/store/boltstore"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/storetest"
 	"github.com/hapax-id/hapax/store/witness"
@@ -117,6 +118,36 @@ func TestClientsLeaseThroughTheService(t *testing.T) {
 			stored := witness.Pair{Token: v.Token, Mark: v.Mark}
 			if p, ok := w.Pair(witness.WorkerLine(v.Pool, v.ID)); !ok || stored.Less(p) || v.Mark > p.Mark {
 				t.Errorf("worker %d: the witness has %+v, the store %+v", v.ID, p, stored) // a seal lowers the mark, and raises the token
+			}
+		}
+	})
+}
+
+// TestClientsHaveNoRow: programs that lease from a server only have no row in the store, and no
+// heartbeat: however many there are, nobody reads or waits for them.
+func TestClientsHaveNoRow(t *testing.T) {
+	guardedBubble(t, Options{}, func(t *testing.T, s *Service, store *storetest.Faults, _ *witness.Witness) {
+		for range 5 {
+			seg, err := hapax.NewSegment(t.Context(), s, "orders", hapax.SegmentOptions{Clock: newTestClock()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer seg.Close(t.Context())
+			flake, err := hapax.NewSnowflake(t.Context(), s, hapax.SnowflakeOptions{Clock: newTestClock()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer flake.Close(t.Context())
+			for _, next := range []func(context.Context) (hapax.ID, error){seg.Next, flake.Next} {
+				if _, err := next(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		time.Sleep(time.Minute)
+		for _, table := range []string{driver.TableBeats, driver.TableNodes} {
+			if rows, err := store.ListRows(t.Context(), table, "", 100); err != nil || len(rows) != 1 {
+				t.Errorf("table %s has %d rows, %v; want the server's alone", table, len(rows), err)
 			}
 		}
 	})

@@ -49,7 +49,8 @@ var broken = []struct {
 	{"... and all recorded", "together.go", "got = append(got, one)", `if !twin("recorded") { got = append(got, one) }`, "TestTroubleTogether"},
 	{"the token comes first in a pair", "lines.go", "return p.Token < q.Token ||", `return !twin("token") && p.Token < q.Token || twin("token") && p.Mark < q.Mark ||`, "TestHandBackWhoseAnswerIsLost"},
 	{"who beats slowly does so less often", "pace.go", "case p.slow >= slowBeats && p.want > was:", `case p.slow >= slowBeats && p.want > was && !twin("pace"):`, "TestDistantStore"},
-	{"... and says so first", "pace.go", "about.Every = next.Milliseconds()", `if !twin("every") { about.Every = next.Milliseconds() }`, "TestSlowNodeIsJudgedByItsOwnInterval"},
+	{"... and is asked before it counts as silent", "read.go", "g.now()-at.at > waitOf(now.every(g.opts)), nil", `(g.now()-at.at > waitOf(now.every(g.opts)) || twin("asked first")), nil`, "TestSlowNodeSaysSoFirst"},
+	{"... and says so first", "pace.go", "about.Every = next.Milliseconds()", `if !twin("every") { about.Every = next.Milliseconds() }`, "TestSlowNodeSaysSoFirst"},
 
 	// Surveys.
 	{"who was granted numbers compares their lines", "compare.go", "names := g.used.next(g.now())", `names := g.used.next(g.now()); if twin("compare") { return nil }`, "TestLineSetBackByItself"},

@@ -111,17 +111,9 @@ func (g *Guarded) adapt() error {
 	return nil
 }
 
-// tellInterval has the process's row say how often it beats, and the others hear of it.
+// tellInterval has the process's row say how often it beats.
 func (g *Guarded) tellInterval(ctx context.Context, s store, row string, next time.Duration) error {
-	said := false
-	err := g.sayOfItself(ctx, s, row, func(about *nodeRow) {
-		said = about.Every != next.Milliseconds()
-		about.Every = next.Milliseconds()
-	})
-	if err != nil || !said {
-		return err
-	}
-	return tellChange(ctx, pulsed{s, g, s, nil})
+	return g.sayOfItself(ctx, s, row, func(about *nodeRow) { about.Every = next.Milliseconds() })
 }
 
 // text says what a heartbeat takes of what it may, where that is much, or would be with the

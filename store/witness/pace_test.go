@@ -84,3 +84,23 @@ func TestSlowNodeIsJudgedByItsOwnInterval(t *testing.T) {
 		f.surveyed(row, "silent", all[:2]...)
 	})
 }
+
+// One that beats so seldom that others would take it for silent, had its row not said so first.
+func TestSlowNodeSaysSoFirst(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		all := f.trio(nil)
+		row := f.rowsOf(3)[2]
+		all[2].slow(790 * time.Millisecond)
+		time.Sleep(15 * time.Second)
+		all[2].slow(2 * time.Second)
+		time.Sleep(40 * time.Second) // before the others survey its row again
+		if st := all[2].Status(); st.State != witness.Serving || !strings.Contains(st.Slow, "a heartbeat takes 2.0 s of 6.2 s") {
+			t.Errorf("c is %+v; want it to serve, with heartbeats of 2.0 s of 6.2 s", st)
+		}
+		for _, m := range all[:2] {
+			if how := witness.HowEnded(m.witness, row); how != "" {
+				t.Errorf("c is marked as %s by %s; it lives", how, m.name)
+			}
+		}
+	})
+}

@@ -189,6 +189,12 @@ func (g *Guarded) markSilent(ctx context.Context, s store, rows map[string][]byt
 		if err != nil {
 			return marked, err
 		}
+		if late, err := g.isLate(ctx, s, name); err != nil || !late {
+			if err != nil {
+				return marked, err
+			}
+			continue
+		}
 		ok, err := (pulsed{s, g, s, nil}).SwapRow(ctx, driver.TableBeats, name, rows[name], beat.EncodeEnded("silent"))
 		if err != nil {
 			return marked, err
@@ -196,6 +202,28 @@ func (g *Guarded) markSilent(ctx context.Context, s store, rows map[string][]byt
 		marked = marked || ok
 	}
 	return marked, nil
+}
+
+// isLate reports whether a row that stands still has done so for longer than its process takes,
+// as that says of itself now: it may have come to beat less often since it was surveyed, of which
+// it tells nobody, since all would read all rows for that.
+func (g *Guarded) isLate(ctx context.Context, s store, name string) (bool, error) {
+	raw, err := s.Row(ctx, driver.TableNodes, name)
+	if err != nil || raw == nil {
+		return true, unavailable(err)
+	}
+	var about nodeRow
+	if err := driver.DecodeRow(driver.TableNodes, name, raw, &about); err != nil {
+		return false, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	at := g.peers[name]
+	if at == nil {
+		return false, nil
+	}
+	now := sighting{interval: about.Every}
+	return g.now()-at.at > waitOf(now.every(g.opts)), nil
 }
 
 // tellChange moves the number of changes, after somebody has ended. Where another has moved
