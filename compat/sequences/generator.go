@@ -143,6 +143,18 @@ func rowsOf(ctx context.Context, g generating, table, key, value string, o Optio
 	return kept, nil
 }
 
+// given adds the column that a sequence feeds, where only a person can know that.
+func given(ctx context.Context, g generating, o Options, p *part, name string) error {
+	fed, ok := o.Feeds[name]
+	if !ok || len(p.columns) > 0 {
+		return nil
+	}
+	at := strings.LastIndex(fed, ".")
+	c, err := g.column(ctx, fed[:at], fed[at+1:])
+	p.columns = []Column{c}
+	return err
+}
+
 // onlyStop refuses other ways: nothing bounds such a row.
 func onlyStop(how Switch) error {
 	if how == Stop {

@@ -227,6 +227,9 @@ func (m *mySQL) sequences(ctx context.Context) ([]*Source, error) {
 	kinds := map[*part]string{}
 	for name, comment := range names {
 		p := &part{schema: m.schema, name: name, comment: comment, closed: readMark(comment), columns: feeds[name]}
+		if err := given(ctx, m, m.opts, p, name); err != nil {
+			return nil, err
+		}
 		var next string
 		err := m.rows(ctx, "SELECT CAST(next_not_cached_value AS CHAR), minimum_value, maximum_value, increment, cache_size, cycle_option FROM "+quoteTick(name), func(scan func(...any) error) error {
 			return scan(&next, &p.min, &p.max, &p.step, &p.cache, &p.cycle)

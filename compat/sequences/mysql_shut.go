@@ -227,7 +227,7 @@ func (m *mySQL) BackSteps(s *Source, next int64) (steps []string, err error) {
 			continue
 		}
 		step := max(p.closed.Step, 1)
-		next := max(next, p.position+1)
+		next := max(aboveBlock(next, step), p.position+1)
 		next += ((p.closed.At-next)%step + step) % step
 		steps = append(steps,
 			fmt.Sprintf("ALTER SEQUENCE %s INCREMENT BY %d MAXVALUE %d RESTART WITH %d", quoteTick(p.name), step, p.closed.Max, next),

@@ -19,8 +19,8 @@ type Options struct {
 	// AllocationSize is that of JPA's generators; default 50, which is JPA's.
 	AllocationSize int64
 
-	// Feeds are the columns that counters and rows of generator tables feed, as
-	// NAME=TABLE.COLUMN, which no database tells.
+	// Feeds are the columns that counters, rows of generator tables, and sequences that no
+	// default names feed, as NAME=TABLE.COLUMN, which no database tells.
 	Feeds map[string]string
 
 	// Write lets sources be shut and opened; without it the databases are asked to refuse

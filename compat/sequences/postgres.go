@@ -198,7 +198,15 @@ func (p *postgres) feeds(ctx context.Context, parts map[int64]*part) (map[*part]
 			kinds[q] = "serial"
 		}
 	}
-	return kinds, dbError(rows.Err())
+	if err := rows.Err(); err != nil {
+		return nil, dbError(err)
+	}
+	for _, q := range parts { // such as Hibernate's, which no default names
+		if err := given(ctx, p, p.opts, q, pgName(q.schema, q.name)); err != nil {
+			return nil, err
+		}
+	}
+	return kinds, nil
 }
 
 // group makes one source of the sequences that share a column.

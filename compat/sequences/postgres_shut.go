@@ -154,7 +154,7 @@ func (p *postgres) BackSteps(s *Source, next int64) ([]string, error) {
 		step := max(m.Step, 1)
 		line("ALTER SEQUENCE %s MAXVALUE %d;", q.quoted(), m.Max)
 		line("SELECT last_value FROM %s INTO last;", q.quoted())
-		line("at := greatest(last + 1, %d);", next)
+		line("at := greatest(last + 1, %d);", aboveBlock(next, step))
 		line("EXECUTE format('ALTER SEQUENCE %s INCREMENT BY %d RESTART WITH %%s', at + ((%d - at) %% %d + %d) %% %d);", name, step, m.At, step, step, step)
 		comment := "NULL"
 		if m.Comment != "" {

@@ -238,6 +238,9 @@ func (s *Source) conclude() {
 			s.Because += fmt.Sprintf(", and %d more that sessions may hold", ahead)
 		}
 	}
+	if len(s.Feeds) == 0 && s.Kind == "sequence" {
+		s.note("no column is known that it feeds: if there is one, as with Hibernate's, give --feeds %s=TABLE.COLUMN", s.Names[0])
+	}
 	if len(s.Feeds) > 1 {
 		s.note("it feeds %d columns: %s", len(s.Feeds), columns(s.Feeds))
 	}
@@ -259,6 +262,16 @@ func feedsAny(all []*Source, table, column string) bool {
 		}
 	}
 	return false
+}
+
+// aboveBlock returns the lowest value of a reopened sequence whose block is free from a
+// number on: where a sequence counts in steps, Hibernate's pooled optimizer issues the
+// numbers of the step below each value, too.
+func aboveBlock(next, step int64) int64 {
+	if next > math.MaxInt64-step {
+		return math.MaxInt64
+	}
+	return next + step - 1
 }
 
 func saturated(a, b int64) int64 {

@@ -127,29 +127,13 @@ func (c *Console) overview(v *visit) error {
 	every := time.Duration(ranges[chosen].every) * time.Second
 	b.Charts = []chart{newChart("Numbers a second", rates, at, every), newChart("Store, ms a grant", took, at, every)}
 	b.Busiest = b.Busiest[:min(len(b.Busiest), busiestShown)]
-	ready, answered := 0, 0
 	for _, n := range out.Nodes {
 		b.Troubles = append(b.Troubles, c.troublesOf(n)...)
-		if n.Facts == nil {
-			continue
+		if n.Facts != nil {
+			b.add(n, out.Nodes)
 		}
-		answered++
-		if n.Facts.Readiness.Ready {
-			ready++
-		}
-		b.add(n, out.Nodes)
 	}
-	switch {
-	case ready == len(out.Nodes) && len(b.Troubles) == 0:
-		b.Class, b.Verdict = "good", "Numbers are issued: "+nodesOf(ready, len(out.Nodes))
-	case ready > 0:
-		b.Class, b.Verdict = "warn", "Numbers are issued, with trouble: "+nodesOf(ready, len(out.Nodes))
-	default:
-		b.Class, b.Verdict = "bad", "No numbers can be issued"
-	}
-	if answered < len(out.Nodes) {
-		b.Verdict += fmt.Sprintf("; %d not heard", len(out.Nodes)-answered)
-	}
+	b.Class, b.Verdict = verdict(out.Nodes, len(b.Troubles) > 0)
 	b.Troubles = together(b.Troubles, func(t *trouble) (*string, trouble) { same := *t; same.Node = ""; return &t.Node, same })
 	slices.SortStableFunc(b.Troubles, func(a, b trouble) int { return cmp.Compare(a.Class, b.Class) })
 	slices.SortStableFunc(b.Alarms, func(a, b nodeAlarm) int { return a.Since.Compare(b.Since) }) // merged, it is up since the first
@@ -217,6 +201,37 @@ func soonest(all []service.Forecast) []service.Forecast {
 		seen[key] = true
 		return old
 	})
+}
+
+// verdict says in a sentence how the fleet stands.
+func verdict(nodes []nodeView, troubled bool) (class, text string) {
+	ready, answered, fenced := 0, 0, 0
+	for _, n := range nodes {
+		if n.Facts == nil {
+			continue
+		}
+		answered++
+		if n.Facts.Readiness.Ready {
+			ready++
+		}
+		if n.Facts.Readiness.Fenced {
+			fenced++
+		}
+	}
+	switch {
+	case ready == len(nodes) && !troubled:
+		class, text = "good", "Numbers are issued: "+nodesOf(ready, len(nodes))
+	case ready > 0 && fenced == answered:
+		class, text = "bad", "Nothing is granted: "+nodesOf(ready, len(nodes))+" issue what is in hand"
+	case ready > 0:
+		class, text = "warn", "Numbers are issued, with trouble: "+nodesOf(ready, len(nodes))
+	default:
+		class, text = "bad", "No numbers can be issued"
+	}
+	if answered < len(nodes) {
+		text += fmt.Sprintf("; %d not heard", len(nodes)-answered)
+	}
+	return class, text
 }
 
 func nodesOf(ready, all int) string {

@@ -43,3 +43,29 @@ func TestAboutLink(t *testing.T) {
 		}
 	}
 }
+
+// The overview's first sentence tells a fence from a trouble that leaves grants coming.
+func TestVerdict(t *testing.T) {
+	node := func(ready, fenced bool) nodeView {
+		return nodeView{Facts: &facts{Readiness: service.Readiness{Ready: ready, Fenced: fenced}}}
+	}
+	for _, tt := range []struct {
+		name        string
+		nodes       []nodeView
+		troubled    bool
+		class, text string
+	}{
+		{"all well", []nodeView{node(true, false), node(true, false)}, false, "good", "Numbers are issued: 2 of 2 nodes can"},
+		{"a trouble", []nodeView{node(true, false), node(true, false)}, true, "warn", "Numbers are issued, with trouble: 2 of 2 nodes can"},
+		{"one is silent", []nodeView{node(true, false), {}}, true, "warn", "Numbers are issued, with trouble: 1 of 2 nodes can; 1 not heard"},
+		{"one is fenced", []nodeView{node(true, false), node(true, true)}, true, "warn", "Numbers are issued, with trouble: 2 of 2 nodes can"},
+		{"all are fenced", []nodeView{node(true, true), node(false, true), {}}, true, "bad", "Nothing is granted: 1 of 3 nodes can issue what is in hand; 1 not heard"},
+		{"nothing in hand", []nodeView{node(false, true)}, true, "bad", "No numbers can be issued"},
+		{"one alone", []nodeView{node(true, false)}, false, "good", "Numbers are issued: one node, and it can"},
+		{"one alone, fenced", []nodeView{node(true, true)}, true, "bad", "Nothing is granted: one node, and it can issue what is in hand"},
+	} {
+		if class, text := verdict(tt.nodes, tt.troubled); class != tt.class || text != tt.text {
+			t.Errorf("%s: %s, %q; want %s, %q", tt.name, class, text, tt.class, tt.text)
+		}
+	}
+}

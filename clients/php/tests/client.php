@@ -262,6 +262,16 @@ function testWebRequests(): void
     $server->close();
 }
 
+function testALateAnswer(): void
+{
+    [$server, $client] = started('{"servers":[{"faults":[{"at":1,"times":-1,"do":"delay","ms":60000}]}]}', ahead: false);
+    $tag = $client->tag('orders');
+    same('unavailable', code(fn () => $tag->next(0.2)));
+    same('unavailable', code(fn () => $tag->codes(1, 0.2)));
+    $client->close();
+    $server->close();
+}
+
 function testLogger(): void
 {
     require_once __DIR__ . '/psr.php';

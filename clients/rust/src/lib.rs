@@ -35,6 +35,7 @@ use std::{error, fmt, thread};
 
 const MAX_TAGS: usize = 10_000;
 const MAX_TAG: usize = 128; // bytes
+const LONGEST: Duration = Duration::from_secs(3600); // for which a call may wait
 const HAND_BACK: Duration = Duration::from_secs(1); // for an answer to a hand-back
 
 /// Says why there is no number.
@@ -169,7 +170,7 @@ impl Builder {
         if min < 1 || max < min || max > MAX_COUNT {
             return invalid(format!("invalid step {min} to {max}: want 1 to {MAX_COUNT}, the first no more than the second"));
         }
-        if let Some((name, value)) = lengths.iter().find(|(_, d)| d.is_zero() || *d > Duration::from_secs(3600)) {
+        if let Some((name, value)) = lengths.iter().find(|(_, d)| d.is_zero() || *d > LONGEST) {
             return invalid(format!("invalid {name} {value:?}: want more than 0, up to 3600 s"));
         }
         let state = Arc::into_raw(Arc::new(State::new(&self, None))).cast_mut();
@@ -309,10 +310,10 @@ impl Tag {
         self.take_within(count, self.client.0.options.deadline)
     }
 
-    /// Several numbers, with a deadline of its own.
+    /// Several numbers, with a deadline of its own, of up to an hour.
     pub fn take_within(&self, count: usize, deadline: Duration) -> Result<Vec<i64>, Error> {
         check(count)?;
-        let (options, until) = (&self.client.0.options, Instant::now() + deadline);
+        let (options, until) = (&self.client.0.options, Instant::now() + deadline.min(LONGEST));
         let mut got = Vec::new();
         loop {
             let (state, line) = self.line()?;

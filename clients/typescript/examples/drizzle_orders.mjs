@@ -7,7 +7,7 @@ import { Client } from "hapax";
 import { from, numbered } from "hapax/drizzle";
 
 const [database, server, rows = "1"] = process.argv.slice(2);
-const client = new Client(server);
+const client = new Client(server, { deadline: 60_000 }); // nobody waits at a screen
 
 const orders = pgTable("orders", {
   id: bigint({ mode: "bigint" })

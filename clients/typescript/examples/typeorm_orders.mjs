@@ -5,7 +5,7 @@ import { numbered } from "hapax/typeorm";
 import { DataSource, EntitySchema } from "typeorm";
 
 const [database, server, rows = "1"] = process.argv.slice(2);
-const client = new Client(server);
+const client = new Client(server, { deadline: 60_000 }); // nobody waits at a screen
 
 const Order = new EntitySchema({
   name: "Order",

@@ -76,7 +76,7 @@ plan.
 			flags.StringVar(&i.how, "switch", string(sequences.Stop), "how to go over: stop, gap or parity")
 			flags.DurationVar(&i.gap, "gap-for", 24*time.Hour, "for how long a source has numbers left with --switch gap, at twice the rate that was seen")
 			flags.DurationVar(&i.sample, "sample", time.Second, "for how long the rate is measured")
-			flags.StringArrayVar(&i.feeds, "feeds", nil, "NAME=TABLE.COLUMN: the column that a counter, or a row of a generator table, feeds; may be given several times")
+			flags.StringArrayVar(&i.feeds, "feeds", nil, "NAME=TABLE.COLUMN: the column that a sequence, a counter, or a row of a generator table feeds, where the database does not tell; may be given several times")
 			flags.StringVar(&i.opts.Collection, "collection", "counters", "MongoDB: the collection with the counters")
 			flags.Int64Var(&i.opts.AllocationSize, "allocation-size", 50, "the largest allocationSize of the JPA generators")
 		},

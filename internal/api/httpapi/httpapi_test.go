@@ -166,7 +166,7 @@ func TestBodies(t *testing.T) {
 			{"GET", "/v1/ids/2006515713442840575?layout=leaf", "", nil, 200, "application/json", `{"id":"2006515713442840575","layout":"leaf","time":"2026-01-01T00:00:00Z","fields":{"time":478390625343,"worker":1023,"sequence":4095}}` + "\n"},
 			{"POST", "/v1/ids/compose", `{"layout":"leaf","fields":{"time":478390625343,"worker":1023,"sequence":4095}}`, nil, 200, "application/json", `{"id":"2006515713442840575","layout":"leaf"}` + "\n"},
 			{"POST", "/v1/ids/compose", `{"fields":{"time":"2026-01-01T00:00:00Z","worker":"1023","sequence":"4095"}}`, nil, 200, "application/json", `{"id":"2006515713442840575","layout":"leaf"}` + "\n"},
-			{"GET", "/v1/pools", "", nil, 200, "application/json", `{"pools":[{"name":"default","layout":"leaf","configured":false,"frozen":false},{"name":"web","layout":"js-safe-53","configured":true,"frozen":false}]}` + "\n"},
+			{"GET", "/v1/pools", "", nil, 200, "application/json", `{"pools":[{"name":"default","layout":"leaf","workers":1024,"configured":false,"frozen":false},{"name":"web","layout":"js-safe-53","workers":8,"configured":true,"frozen":false}]}` + "\n"},
 			{"GET", "/v1/pools/web/workers", "", nil, 200, "application/json", `{"workers":[]}` + "\n"},
 			{"GET", "/healthz", "", nil, 200, "text/plain; charset=utf-8", "ok\n"},
 			{"GET", "/readyz", "", nil, 200, "application/json", `{"ready":true,"degraded":false,"fenced":false,"state":"serving","store":"ok"}` + "\n"},

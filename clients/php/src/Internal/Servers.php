@@ -68,7 +68,8 @@ final class Servers
             }
             $sent = [Process::now(), microtime(true), $body['count'] ?? 0];
             try {
-                $result = $this->read($server, fn () => $this->begin($server, $path, $body, $left), $until, $read, $sent);
+                $result = $this->read($server, fn () => $this->begin($server, $path, $body, $left), $until, $read, $sent)
+                    ?? throw new HapaxException('unavailable', "{$server->name} did not answer in time");
                 $this->preferred = $at;
                 return $result;
             } catch (HapaxException $e) {

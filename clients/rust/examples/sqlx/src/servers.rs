@@ -81,9 +81,9 @@ impl Servers {
 
     /// How many stretches were taken.
     pub fn takes(&self) -> usize {
-        let (host, path) = self.url("control ").trim_start_matches("http://").split_once('/').unwrap();
+        let host = self.url("control ").trim_start_matches("http://");
         let mut c = TcpStream::connect(host).unwrap();
-        write!(c, "GET /{path}/requests HTTP/1.0\r\n\r\n").unwrap();
+        write!(c, "GET /requests HTTP/1.0\r\nHost: {host}\r\n\r\n").unwrap();
         let mut answer = String::new();
         c.read_to_string(&mut answer).unwrap();
         answer.matches("orders/take").count()

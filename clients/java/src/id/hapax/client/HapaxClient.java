@@ -206,13 +206,12 @@ public class HapaxClient implements IDGen, AutoCloseable {
 
     void pause(long nanos) {
         try {
-            if (!closed.await(nanos, TimeUnit.NANOSECONDS)) {
-                return;
+            if (closed.await(nanos, TimeUnit.NANOSECONDS)) {
+                throw HapaxException.closed();
             }
         } catch (InterruptedException e) {
-            Thread.currentThread().interrupt();
+            throw HapaxException.interrupted(executor.isShutdown());
         }
-        throw HapaxException.closed();
     }
 
     static String path(String tag) {

@@ -51,6 +51,12 @@ public final class HapaxException extends RuntimeException {
         return refused("closed", "the client was closed");
     }
 
+    /** What ends the wait of a thread that was interrupted, which it stays. */
+    static HapaxException interrupted(boolean closed) {
+        Thread.currentThread().interrupt();
+        return closed ? closed() : refused("unavailable", "the thread was interrupted while it waited");
+    }
+
     /** Returns the same again, so that each caller gets a stack trace of its own. */
     HapaxException again() {
         return new HapaxException(code, getMessage().substring("hapax: ".length()), last, status, retryAfter, this);
@@ -65,7 +71,7 @@ public final class HapaxException extends RuntimeException {
         if (code.equals("tag_not_found") || code.equals("tag_deleted")) {
             return Reason.NO_SUCH_TAG;
         }
-        return code.equals("closed") ? Reason.CLOSED : last ? Reason.REFUSED : Reason.UNAVAILABLE;
+        return code.equals("closed") ? Reason.CLOSED : last && !code.equals("unavailable") ? Reason.REFUSED : Reason.UNAVAILABLE;
     }
 
     /**

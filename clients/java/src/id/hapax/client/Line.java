@@ -87,6 +87,8 @@ class Line {
             client.executor.execute(() -> fetch(begun, enough ? null : want));
         } catch (RejectedExecutionException e) {
             end(begun, HapaxException.closed());
+        } catch (OutOfMemoryError e) { // no thread is to be had
+            end(begun, HapaxException.unavailable(e.getMessage(), e));
         }
         return enough ? null : begun;
     }

@@ -182,8 +182,7 @@ class Servers {
         } catch (TimeoutException e) {
             throw HapaxException.unavailable(server + " did not answer within " + timeout / 1_000_000 + " ms", null);
         } catch (InterruptedException e) {
-            Thread.currentThread().interrupt();
-            throw HapaxException.refused("closed", "interrupted, or the client was closed");
+            throw HapaxException.interrupted(executor.isShutdown());
         } finally {
             if (!answer.isDone() && !executor.isShutdown()) {
                 executor.execute(connection::disconnect); // elsewhere: it waits for whoever reads

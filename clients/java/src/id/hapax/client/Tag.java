@@ -71,8 +71,7 @@ public final class Tag {
             } catch (TimeoutException e) {
                 throw late();
             } catch (InterruptedException e) {
-                Thread.currentThread().interrupt();
-                throw HapaxException.unavailable("the thread was interrupted while it waited", e);
+                throw HapaxException.interrupted(false);
             } catch (ExecutionException e) {
                 HapaxException failed = (HapaxException) e.getCause();
                 if (own || failed.last) {

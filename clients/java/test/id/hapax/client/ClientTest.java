@@ -265,9 +265,13 @@ final class ClientTest {
                 try {
                     tag.take(1, Duration.ofHours(1));
                 } catch (HapaxException e) {
-                    if (Thread.currentThread().isInterrupted()) {
-                        return;
-                    }
+                    check(Thread.currentThread().isInterrupted() && e.reason() == HapaxException.Reason.UNAVAILABLE, "it fails with " + e.code());
+                }
+                try {
+                    tag.codes(1);
+                } catch (HapaxException e) {
+                    check(Thread.currentThread().isInterrupted() && e.reason() == HapaxException.Reason.UNAVAILABLE, "it fails with " + e.code());
+                    return;
                 }
                 throw new Failed("it was not interrupted");
             });

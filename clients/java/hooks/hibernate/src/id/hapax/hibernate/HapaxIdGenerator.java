@@ -4,6 +4,7 @@ import id.hapax.client.HapaxClient;
 import id.hapax.client.HapaxException;
 import id.hapax.client.Tag;
 import java.util.Map;
+import java.util.Properties;
 import java.util.concurrent.ConcurrentHashMap;
 import org.hibernate.HibernateException;
 import org.hibernate.MappingException;
@@ -36,20 +37,22 @@ public final class HapaxIdGenerator implements IdentifierGenerator {
     private static final Map<ServiceRegistry, HapaxClient> OWN = new ConcurrentHashMap<>();
 
     private final String name;
-    private final boolean text;
-    private final transient HapaxClient client;
-    private final transient Tag tag;
-    private final transient ServiceRegistry registry;
+    private boolean text;
+    private transient Tag tag;
+    private transient ServiceRegistry registry;
     private transient volatile boolean watched;
 
     /**
      * Makes the generator of an entity. Hibernate calls it.
      *
      * @param id what the entity says
-     * @param context where its settings are
      */
-    public HapaxIdGenerator(HapaxId id, GeneratorCreationContext context) {
+    public HapaxIdGenerator(HapaxId id) {
         name = id.value();
+    }
+
+    @Override
+    public void configure(GeneratorCreationContext context, Properties parameters) {
         Class<?> type = context.getType().getReturnedClass();
         text = type == String.class;
         if (!text && type != Long.class && type != long.class) {
@@ -58,7 +61,7 @@ public final class HapaxIdGenerator implements IdentifierGenerator {
         registry = context.getServiceRegistry();
         Map<String, Object> settings = registry.requireService(ConfigurationService.class).getSettings();
         Object given = settings.get(CLIENT);
-        client = given instanceof HapaxClient ? (HapaxClient) given : OWN.computeIfAbsent(registry, r -> connect(settings));
+        HapaxClient client = given instanceof HapaxClient ? (HapaxClient) given : OWN.computeIfAbsent(registry, r -> connect(settings));
         try {
             tag = client.tag(name);
         } catch (HapaxException e) {

@@ -2,7 +2,7 @@ package id.hapax.hooks;
 
 import java.io.BufferedReader;
 import java.io.IOException;
-import java.io.InputStreamReader;
+import java.io.UncheckedIOException;
 import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.nio.file.Files;
@@ -60,7 +60,13 @@ final class Database implements AutoCloseable {
                 break;
             }
         }
-        Thread rest = new Thread(() -> lines.lines().forEach(line -> {})); // otherwise it stops when nobody reads
+        Thread rest = new Thread(() -> { // otherwise it stops when nobody reads
+            try {
+                lines.lines().forEach(line -> {});
+            } catch (UncheckedIOException e) {
+                return; // it was stopped
+            }
+        });
         rest.setDaemon(true);
         rest.start();
     }
@@ -87,7 +93,7 @@ final class Database implements AutoCloseable {
 
     @Override
     public void close() throws Exception {
-        process.destroy(); // connections are closed by now
+        process.destroyForcibly(); // nobody needs the data
         process.waitFor();
         try (Stream<Path> all = Files.walk(dir)) {
             all.sorted(Comparator.reverseOrder()).forEach(file -> file.toFile().delete());

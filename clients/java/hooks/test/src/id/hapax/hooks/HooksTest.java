@@ -25,6 +25,8 @@ import java.util.List;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.logging.Level;
+import java.util.logging.Logger;
 import org.apache.ibatis.datasource.pooled.PooledDataSource;
 import org.apache.ibatis.mapping.Environment;
 import org.apache.ibatis.session.ExecutorType;
@@ -51,6 +53,8 @@ public final class HooksTest {
     }
 
     public static void main(String[] args) throws Exception {
+        System.setProperty("org.jboss.logging.provider", "jdk");
+        Logger.getLogger("").setLevel(Level.SEVERE);
         try (Database postgres = Database.postgres()) {
             hibernate(postgres.url);
             doesNotStall(postgres.url);
