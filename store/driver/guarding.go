@@ -32,7 +32,25 @@ type Beat struct {
 
 // Encode returns the row's value: three numbers of 19 digits.
 func (b Beat) Encode() []byte {
-	return fmt.Appendf(nil, "%019d/%019d/%019d", b.Count, b.Grants, b.Seen)
+	text := appendDigits(make([]byte, 0, 3*digits+2), b.Count)
+	text = appendDigits(append(text, '/'), b.Grants)
+	return appendDigits(append(text, '/'), b.Seen)
+}
+
+// digits is how many a count has.
+const digits = 19
+
+// appendDigits adds a number with zeros before it, as each grant does several times.
+func appendDigits(text []byte, n int64) []byte {
+	if n < 0 {
+		return fmt.Appendf(text, "%0*d", digits, n)
+	}
+	var number [digits]byte
+	for i := digits - 1; i >= 0; i-- {
+		number[i] = '0' + byte(n%10)
+		n /= 10
+	}
+	return append(text, number[:]...)
 }
 
 // EncodeEnded returns the value of a process that has ended, and how: "left" or
@@ -56,7 +74,7 @@ func DecodeBeat(name string, value []byte) (b Beat, how string, err error) {
 }
 
 // EncodeCounter returns the value of a row that counts.
-func EncodeCounter(n int64) []byte { return fmt.Appendf(nil, "%019d", n) }
+func EncodeCounter(n int64) []byte { return appendDigits(nil, n) }
 
 // DecodeCounter reads the value of a row that counts; no row is 0.
 func DecodeCounter(table, name string, value []byte) (int64, error) {

@@ -2,6 +2,8 @@ package driver
 
 import (
 	"errors"
+	"fmt"
+	"math"
 	"testing"
 
 	"github.com/hapax-id/hapax"
@@ -20,6 +22,15 @@ func TestCounters(t *testing.T) {
 	for _, value := range []string{"", "7", "0000000000000000007 ", "+000000000000000007", "-000000000000000007", "9999999999999999999", "000000000000000000x"} {
 		if n, err := DecodeCounter(TableBeats, "joins", []byte(value)); !errors.Is(err, hapax.ErrStoreCorrupt) {
 			t.Errorf("%q is read as %d, %v; want ErrStoreCorrupt", value, n, err)
+		}
+	}
+}
+
+// TestDigits: counts are written as fmt writes them.
+func TestDigits(t *testing.T) {
+	for _, n := range []int64{0, 1, 9, 10, 1234567890, math.MaxInt64, -1, math.MinInt64} {
+		if got, want := string(EncodeCounter(n)), fmt.Sprintf("%019d", n); got != want {
+			t.Errorf("%d is written %s; want %s", n, got, want)
 		}
 	}
 }
