@@ -133,7 +133,8 @@ func testTinyIDPage(t *testing.T, server *testservers.Server) {
 	db := newForeignDB(t, server, append(tinyidTables, strings.Split(strings.TrimSuffix(strings.TrimSpace(blocks(t, "docs/coming-from-tinyid.md", "sql")[0]), ";"), ";\n")...)...)
 	account := db.limited("geheim", "SELECT, UPDATE ON tiny_id_info;SELECT ON tiny_id_token")
 	dir, at, other := t.TempDir(), freeAddress(t), freeAddress(t)
-	write(t, dir, "application.properties", fmt.Sprintf(`server.context-path=/tinyid
+	write(t, dir, "application.properties", fmt.Sprintf(`server.port=9999
+server.context-path=/tinyid
 datasource.tinyid.names=primary
 datasource.tinyid.primary.url=jdbc:mysql://%s/%s
 datasource.tinyid.primary.username=%s
