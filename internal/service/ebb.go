@@ -64,6 +64,15 @@ func (s *Service) Ebb(ctx context.Context) {
 	}
 }
 
+// began notes that a call has some of its numbers. Where the line is used up before a stop
+// it is opened anew for the rest all the same: the numbers that the call has would be lost
+// with it, and no log would tell of them.
+func (l *line) began(n int) {
+	if n > 0 && l.dry.Load() {
+		l.dry.Store(false)
+	}
+}
+
 // ebbShare is the part of a second's numbers that a tag has in hand once it ebbs.
 const ebbShare = 50
 

@@ -107,3 +107,27 @@ func TestEbb(t *testing.T) {
 		})
 	}
 }
+
+// A call that has some of its numbers when the tag is used up before a stop gets the rest
+// from a segment more: those that it has would be lost, and no log would tell of them.
+func TestEbbCompletesACall(t *testing.T) {
+	bubble(t, Options{Tags: map[string]TagConfig{"orders": {Step: 100, MaxStep: 100}}}, func(t *testing.T, s *Service, _ *storetest.Faults) {
+		first, err := s.Next(t.Context(), "orders")
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait() // what is fetched ahead has come
+		l := s.tags.find("orders")
+		l.dry.Store(true)
+		l.segment.Ebb(0)
+		dst := make([]hapax.ID, l.segment.Stats().Remaining+10)
+		if n, err := s.NextN(t.Context(), "orders", dst); n != len(dst) || err != nil {
+			t.Fatalf("%d of %d numbers, error %v", n, len(dst), err)
+		}
+		for i, id := range dst {
+			if id != first+hapax.ID(i)+1 {
+				t.Fatalf("number %d is %d; want %d", i, id, first+hapax.ID(i)+1)
+			}
+		}
+	})
+}

@@ -304,6 +304,7 @@ func (t *tap) NextN(ctx context.Context, dst []hapax.ID) (n int, err error) {
 	err = t.svc.on(ctx, t.line, func(ctx context.Context, l *line) error {
 		m, err := t.svc.fill(ctx, l, dst[n:])
 		n += m
+		l.began(n)
 		return err
 	})
 	return n, err

@@ -272,6 +272,7 @@ func (s *Service) NextN(ctx context.Context, tag string, dst []hapax.ID) (n int,
 		if n = l.issuer.TryNextN(dst); n == len(dst) {
 			return n, nil
 		}
+		l.began(n)
 	}
 	err = s.through(ctx, tag, func(ctx context.Context, l *line) error {
 		m, err := l.plugged.NextN(ctx, dst[n:])
