@@ -194,7 +194,7 @@ var tagsSession = []struct {
 	err  string
 }{
 	{args: "tags create a/b%20é --step 50", out: "a/b%20é\tsegment\t1\t50\t50\t1000000\t-\t-\tlive\n"},
-	{args: "tags create a/b%20é", err: `hapax: the tag exists already: "a/b%20é"`},
+	{args: "tags create a/b%20é", err: `hapax: the tag exists already: "a/b%20é"; hapax tags show 'a/b%20é' tells what it is, and hapax tags set 'a/b%20é' changes it`},
 	{args: "tags create s --kind snowflake", out: "s\tsnowflake\t-\t-\t-\t-\tdefault\t-\tlive\n"},
 	{args: "tags create x --kind other", err: `hapax: invalid kind "other": want "segment" or "snowflake"`},
 	{args: "tags create x --step 0", err: "hapax: invalid --step 0: want more than 0"},
@@ -205,12 +205,12 @@ var tagsSession = []struct {
 	{args: "tags set a/b%20é --step 0", err: "hapax: invalid step 0: want 1 to 1099511627776"},
 	{args: "tags set a/b%20é", err: "hapax: nothing to change; give --step, --min-step, --max-step, --floor, --floor-from or --code"},
 	{args: "tags set s --step 5", err: `hapax: the tag is frozen as another kind: "s" is a snowflake tag and has no step or floor`},
-	{args: "tags set none --step 5", err: `hapax: the tag does not exist: "none"`},
+	{args: "tags set none --step 5", err: `hapax: the tag does not exist: "none"; hapax tags create none makes it, and hapax tags list shows those that there are`},
 	{args: "next a/b%20é", out: "1000\n"},
 	{args: "tags delete s", out: "s\tsnowflake\t-\t-\t-\t-\tdefault\t-\tdeleted\n"},
 	{args: "tags delete s", err: `hapax: the tag was deleted; create it explicitly to resume above its mark: "s"`},
 	{args: "next s", err: `hapax: the tag was deleted; create it explicitly to resume above its mark: "s"`},
-	{args: "tags show none", err: `hapax: the tag does not exist: "none"`},
+	{args: "tags show none", err: `hapax: the tag does not exist: "none"; hapax tags create none makes it, and hapax tags list shows those that there are`},
 	{args: "tags show s --json", out: `{"name":"s","kind":"snowflake","pool":"default","deleted":true}` + "\n"},
 }
 
@@ -346,7 +346,7 @@ func TestBadInput(t *testing.T) {
 		{"unknown flag", []string{"next", "orders", "--cout", "3"}, 2, `hapax: unknown flag: --cout (did you mean --code?); see hapax next --help`},
 		{"argument missing", []string{"next"}, 2, `hapax: missing argument; usage: hapax next TAG [flags]`},
 		{"argument too many", []string{"tags", "show", "a", "b"}, 2, `hapax: unexpected argument "b"; usage: hapax tags show TAG [flags]`},
-		{"unknown subcommand", []string{"tags", "lisst"}, 2, `hapax: there is no command "tags lisst" (did you mean list?); see hapax tags --help`},
+		{"unknown subcommand", []string{"tags", "lisst"}, 2, `hapax: there is no command "tags lisst" (did you mean list?); hapax tags has create, delete, list, set, show; see hapax tags --help`},
 		{"unknown subcommand of a command", []string{"nodes", "setle"}, 2, `hapax: unexpected argument "setle" (did you mean settle?); usage: hapax nodes [flags]`},
 		{"unknown layout", []string{"parse", "1", "--layout", "leaff"}, 2, `hapax: invalid layout "leaff": want one of leaf, uidgenerator-28-22-13, uidgenerator-29-21-13, vesta-max-peak, vesta-min-granularity, vesta-legacy-max-peak, vesta-legacy-min-granularity, cosid-millisecond, cosid-second, js-safe-53, or a spec such as time:41,worker:10,sequence:12,unit=1ms,epoch=2020-01-01T00:00:00Z`},
 		{"bad layout spec", []string{"layouts", "time:99"}, 2, `hapax: invalid layout field "time:99": want name:bits with 1 to 62 bits`},
@@ -372,7 +372,7 @@ func TestBadInput(t *testing.T) {
 		{"unknown store", []string{"next", "a", "--store", "oracle://u:secret@h"}, 2, `hapax: invalid --store (not a URL of a store): want one of bolt:PATH, `},
 		{"not a server URL", []string{"next", "a", "--server", "localhost:8080"}, 2, `hapax: invalid server "localhost:8080": want a URL of a scheme, a host and a port, such as http://127.0.0.1:8080`},
 		{"no server", []string{"next", "a", "--server", "http://127.0.0.1:1"}, 1, `hapax: the server at http://127.0.0.1:1 cannot be reached: dial tcp 127.0.0.1:1: connect: connection refused`},
-		{"no data directory to adopt", []string{"adopt", "--data", "none"}, 1, `hapax: the store cannot be reached or did not answer in time: the data directory: stat none: no such file or directory`},
+		{"no data directory to adopt", []string{"adopt", "--data", "none"}, 2, `hapax: invalid data "none": want the data directory of a node: no such file or directory`},
 		{"data directory not writable", []string{"serve", "--data", "file/d", "--http", "127.0.0.1:0"}, 1, `hapax: the data directory file/d cannot be written; choose another with --data: not a directory`},
 		{"port in use", []string{"serve", "--http", address}, 1, `hapax: the address ` + address + ` is in use by another process; stop it, or choose another address with --http`},
 		{"not an address", []string{"serve", "--http", "nowhere"}, 2, `hapax: invalid http "nowhere": want an address of this machine as HOST:PORT, such as 127.0.0.1:8080`},

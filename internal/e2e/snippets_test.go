@@ -89,8 +89,13 @@ var interpreters = map[string]func(t *testing.T) (dir string, command []string){
 	"Go, leasing":       goRun,
 	"Go, with go-redis": goRun,
 	"Go, with grpc-go":  goRun,
-	"Java":              nil,
-	"grpcurl":           nil,
+	"Java, with the client": func(t *testing.T) (string, []string) {
+		return t.TempDir(), []string{"sh", "-ec", `{ echo "import id.hapax.client.*; class Snippet { public static void main(String[] a) throws Exception {"
+			cat "$0"; echo "}}"; } > Snippet.java && java -cp "` + javaClasses(t) + `" Snippet.java`}
+	},
+	"Rust, with the client": nil, // its own check compiles the same lines
+	"Java, with Jedis":      nil,
+	"grpcurl":               nil,
 }
 
 // evalFile is a program for Node.js that runs a file where its packages are not.
