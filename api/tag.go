@@ -23,7 +23,7 @@ type Tag struct {
 }
 
 // A FloorFrom names a column that a tag's numbers are written to: no number at or below
-// the highest in it is issued by a fleet that has no witness of what was.
+// the highest in it is issued by a fleet that has no witness of earlier numbers.
 type FloorFrom struct {
 	URL    string `yaml:"url" json:"url"` // env:NAME or file:PATH of the database's URL
 	Table  string `yaml:"table" json:"table,omitempty"`

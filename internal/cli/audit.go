@@ -162,7 +162,7 @@ func parseSeparator(text string) (byte, error) {
 	return text[0], nil
 }
 
-// printAudit prints a row for each count, with what it counts first.
+// printAudit prints a row for each count, its name first.
 func printAudit(cmd *cobra.Command, r *audit.Report) error {
 	out := newOutput(cmd, false)
 	number := func(n int64) string { return strconv.FormatInt(n, 10) }

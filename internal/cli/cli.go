@@ -144,7 +144,7 @@ Exit codes: 0 success, 1 failure, 2 wrong command line or configuration.`,
 	return root
 }
 
-// refuseUnknown makes errors of what cobra's own commands answer with their help: a
+// refuseUnknown makes errors of arguments that cobra's own commands answer with their help: a
 // shell or a command that there is not.
 func refuseUnknown(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()

@@ -23,7 +23,7 @@ const (
 	maxCredentials = 1 << 20 // bytes of one file
 )
 
-// credentials are what a command shows to a server, and whom it trusts.
+// credentials are a command's token, and the authorities that it trusts.
 type credentials struct {
 	tokenFile, caFile, certFile string
 }

@@ -213,7 +213,7 @@ func (f *moveFlags) closing(cmd *cobra.Command, args []string, all mount.Moves, 
 	return nil
 }
 
-// closes tells what becomes of what is closed beside rows.
+// closes tells what becomes of doors beside rows.
 func (f *moveFlags) closes() string {
 	switch {
 	case f.undo && f.dryRun:
@@ -277,7 +277,7 @@ type verdictJSON struct {
 	Problem []string `json:"problem,omitempty"`
 }
 
-// compare shows what became of what was moved.
+// compare shows the state of both sides after a move.
 func (f *moveFlags) compare(ctx context.Context, cmd *cobra.Command, v mount.Verifiable, t target) error {
 	all, err := v.Verify(ctx, t)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What somebody new to the command gets wrong is answered with what to do, in one line,
+// A beginner's mistake is answered with the remedy, in one line,
 // and with the exit code of its kind.
 func TestMessages(t *testing.T) {
 	for _, name := range []string{"HAPAX_SERVER", "HAPAX_DATA", "HAPAX_CONFIG", "HAPAX_STORE", "UNSET"} {

@@ -308,7 +308,7 @@ func (m mergedTrace) known() bool {
 	return slices.ContainsFunc(m.Lines, func(l mergedLine) bool { return l.Verdict != ledger.Unknown })
 }
 
-// printTrace prints a row for each fact, with what it is first.
+// printTrace prints a row for each fact, its name first.
 func printTrace(cmd *cobra.Command, m mergedTrace) error {
 	out := newOutput(cmd, false)
 	rows := [][]string{{"number", m.Number.String()}}

@@ -117,7 +117,7 @@ program's generator need not be changed.`,
 	return cmd
 }
 
-// workerFlags say which worker ID is wanted, for what, and from whom.
+// workerFlags say which worker ID is wanted, for which generator, and from which server.
 type workerFlags struct {
 	settings    *settingFlags
 	credentials *credentials
@@ -264,7 +264,7 @@ func (f *workerFlags) hold(ctx context.Context, ids hapax.WorkerRange, holder st
 		return nil, errors.Join(err, c.Close())
 	}
 	if f.known != "" && f.workers == "" {
-		ids.Hi = min(ids.Hi, layout.Workers()) // the pool may be smaller than what the generator can have
+		ids.Hi = min(ids.Hi, layout.Workers()) // the pool may be smaller than the generator's range
 	}
 	if ids.Lo >= layout.Workers() || ids.Hi > layout.Workers() {
 		return nil, errors.Join(&hapax.ValueError{
@@ -306,7 +306,7 @@ func (h *holding) end(gone bool) {
 	_ = h.client.Close()
 }
 
-// Lengths of what makes up a holder's name.
+// Lengths of the parts of a holder's name.
 const (
 	maxHolderName    = 32
 	maxHolderHost    = 32

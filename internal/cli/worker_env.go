@@ -14,7 +14,7 @@ type variable struct {
 	parts []templatePart
 }
 
-// A templatePart is a text, or the worker ID with what is done to it.
+// A templatePart is a text, or the worker ID with an operation on it.
 type templatePart struct {
 	text   string
 	worker bool

@@ -100,7 +100,7 @@ func workerHandler(now func() (answeredWorker, bool), text func(id int64) string
 }
 
 // zitadelText returns a text of which ZITADEL makes this machine ID: it takes the lower 16 bits
-// of an FNV hash of what a webhook answers, so that numbers told plainly would collide.
+// of an FNV hash of a webhook's answer, so that numbers told plainly would collide.
 func zitadelText(id int64) string {
 	for n := 0; ; n++ {
 		text := strconv.Itoa(n)

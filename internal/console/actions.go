@@ -96,7 +96,7 @@ func parseNumber(field, text string) (*int64, error) {
 	return &n, nil
 }
 
-// may checks that the caller may change something, and writes down who was refused.
+// may checks that the caller may change something, and writes down a refused one.
 func (c *Console) may(v *visit, action string, p auth.Permission, name string) error {
 	err := v.caller.Allow(p, name)
 	if err != nil {

@@ -54,7 +54,7 @@ func newFleetStand(t *testing.T, store *memstore.Store, tokens map[string]auth.T
 	return s
 }
 
-// enter writes the row of a process into a store, as anybody can who can write there.
+// enter writes the row of a process into a store, as everybody with the right to write there can.
 func enter(t *testing.T, store *memstore.Store, join int, name, address string) {
 	t.Helper()
 	row := fmt.Sprintf("%019d-HOSTILE", join)

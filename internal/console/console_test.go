@@ -285,7 +285,7 @@ func TestActions(t *testing.T) {
 	wants(t, "log", text, "create tag", "delete tag", "retire worker", "invoices")
 }
 
-// Nothing changes by what a page of another origin has a browser send, nor by a GET.
+// Nothing changes by a request that a page of another origin has a browser send, nor by a GET.
 func TestForeignOrigins(t *testing.T) {
 	s := newStand(t, nil, nil)
 	form := url.Values{"name": {"x"}, "kind": {"segment"}, "do": {"1"}}
@@ -515,7 +515,7 @@ func TestGuess(t *testing.T) {
 	}
 }
 
-// What tells of a trouble leads to what to do, on this very server.
+// Every sign of trouble leads to the remedy, on this very server.
 func TestSee(t *testing.T) {
 	s := newStand(t, nil, nil)
 	for see, want := range map[string]string{

@@ -38,14 +38,14 @@ type decoderBody struct {
 	Bounds  *bounds
 }
 
-// A decoded is one line of what was pasted.
+// A decoded is one line of the pasted text.
 type decoded struct {
 	Text   string
 	ID     hapax.ID
 	Time   time.Time
 	Fields hapax.Fields
 	Period string
-	Worker string // where this node knows who has it
+	Worker string // where this node knows its holder
 	Bits   []bitField
 	Err    string
 }
@@ -212,7 +212,7 @@ func toWhom(caller string) string {
 	return " to " + caller
 }
 
-// take fills in what a layout says.
+// take fills in a layout's fields.
 func (d *decoded) take(l hapax.Layout, nodes []nodeView, drawn bool) {
 	fields, err := l.Parse(d.ID)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/hapax-id/hapax/internal/service"
 )
 
-// Limits on what a node tells of itself.
+// Limits on a node's account of itself.
 const (
 	maxTagFacts = 2000
 	maxEntries  = 100

@@ -15,7 +15,7 @@ import (
 	"github.com/hapax-id/hapax/store/witness"
 )
 
-// Limits on what the page of the fence takes and lists.
+// Limits on the input and the lists of the fence's page.
 const (
 	maxRaisedShown = 200
 	maxRowsShown   = 200
@@ -31,7 +31,7 @@ type fenceBody struct {
 	Rows     []witness.Node
 	MoreRows int // that are not listed
 	StoreID  string
-	Node     string // for whom is spoken; empty: all who are missing
+	Node     string // the node that is spoken for; empty: all missing ones
 	Floor    string
 	Ahead    string
 	File     string            // the witness file that was given, by its name
@@ -66,7 +66,7 @@ func (c *Console) showFence(v *visit, status int, b fenceBody) error {
 	b.Needed = b.Status.Fence != nil || len(b.Status.Missing) > 0 || b.Node != "" || b.Wrong != "" || b.Adoption != nil
 	b.Command = c.statement(b)
 	out.Body = b
-	if v.Header.Get("Hx-Request") != "" { // the program swaps in what it is told, whatever that is
+	if v.Header.Get("Hx-Request") != "" { // the program swaps in any answer
 		status = http.StatusOK
 	}
 	c.render(v.w, status, "fence", out)
@@ -106,7 +106,7 @@ func (c *Console) statement(b fenceBody) string {
 	return c.at(words...)
 }
 
-// speak is an operator's word for who is missing. Without the field do, it only tells
+// speak is an operator's word for missing nodes. Without the field do, it only tells
 // what would happen.
 func (c *Console) speak(v *visit) error {
 	if err := c.may(v, "adopt", auth.Operate, ""); err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/hapax-id/hapax/internal/signals"
 )
 
-// A Log remembers what is worth a look of what is logged: warnings, errors, alarms that
+// A Log remembers the lines that are worth a look: warnings, errors, alarms that
 // were raised and cleared, and what administrators did. It is a slog.Handler around
 // another one.
 type Log struct {
@@ -30,7 +30,7 @@ type Log struct {
 type Entry struct {
 	At    time.Time `json:"at"`
 	Level string    `json:"level"`
-	Audit bool      `json:"audit,omitempty"` // of what somebody did
+	Audit bool      `json:"audit,omitempty"` // of an act
 	Alarm string    `json:"alarm,omitempty"` // that was raised or cleared
 	Text  string    `json:"text"`
 	About string    `json:"about,omitempty"` // the attributes, as key=value
@@ -59,7 +59,7 @@ func (e *Entry) subject(nodes []nodeView) string {
 	return pageOf(service.KindTag, e.Subject)
 }
 
-// Limits on what is remembered.
+// Limits on its memory.
 const (
 	maxKept  = 300
 	maxAbout = 500 // bytes of an entry

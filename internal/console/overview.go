@@ -15,7 +15,7 @@ import (
 	"github.com/hapax-id/hapax/store/witness"
 )
 
-// Limits on what the overview lists.
+// Limits on the overview's lists.
 const (
 	maxLacksShown  = 10 // of a node
 	maxAlarmsShown = 20
@@ -66,7 +66,7 @@ type poolEnd struct {
 type nodeAlarm struct {
 	Node string
 	service.Alarm
-	Link string // to the page of what it is about; empty where there is none
+	Link string // to the page of its subject; empty where there is none
 }
 
 // aboutLink returns where the console has what an alarm is about.
@@ -191,7 +191,7 @@ func (b *overviewBody) add(n nodeView, nodes []nodeView) {
 	b.Forecasts = append(b.Forecasts, f.Readiness.Forecasts...)
 }
 
-// soonest returns of what several nodes forecast the nearest end, the nearest of all first.
+// soonest returns the nearest end of each forecast of several nodes, the nearest of all first.
 func soonest(all []service.Forecast) []service.Forecast {
 	slices.SortStableFunc(all, func(a, b service.Forecast) int { return a.Ends.Compare(b.Ends) })
 	seen := map[string]bool{}

@@ -23,7 +23,7 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-// An alarm leads to what it is about, where the console has a page of that.
+// An alarm leads to its subject, where the console has a page of that.
 func TestAboutLink(t *testing.T) {
 	nodes := []nodeView{{}, {Facts: &facts{Tags: []tagFacts{{Name: "orders"}, {Name: "both"}}, Pools: []poolFacts{{Name: "shop"}, {Name: "both"}}}}}
 	for _, tt := range []struct{ alarm, about, want string }{

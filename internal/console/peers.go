@@ -257,7 +257,7 @@ func (p *peers) mayReach(ip netip.Addr) error {
 // metadataIPv6 is where a cloud tells a machine its secrets, beside the link.
 var metadataIPv6 = netip.MustParseAddr("fd00:ec2::254")
 
-// mayDial is mayReach for what a name has turned out to be.
+// mayDial is mayReach for the address of a name.
 func (p *peers) mayDial(_, address string, _ syscall.RawConn) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {

@@ -79,7 +79,7 @@ type view struct {
 	Error   string
 
 	Node    string // who answers
-	Caller  string // who asks; empty where nobody is asked
+	Caller  string // the caller's name; empty where nobody is asked
 	Session bool
 	Admin   bool // may change things
 	Nodes   []nodeView

@@ -25,7 +25,7 @@ type tagRow struct {
 
 type tagsBody struct {
 	Rows    []tagRow
-	Sort    string // a column of what is in use; empty: all tags by name
+	Sort    string // a column of the tags in use; empty: all tags by name
 	Columns []column
 	Start   string // URL of the first page
 	Next    string // of the next one
@@ -107,7 +107,7 @@ func (c *Console) showTags(v *visit, status int, b tagsBody, wrong string) error
 	return nil
 }
 
-// sorted fills in a page of what is in use.
+// sorted fills in a page of the tags in use.
 func (b *tagsBody) sorted(sums []tagSum, order func(a, b tagSum) int, from string) {
 	slices.SortStableFunc(sums, order)
 	at, _ := strconv.Atoi(from)
@@ -238,7 +238,7 @@ func addTrails(sum, more []float32) []float32 {
 	return sum
 }
 
-// alarmsOf returns the alarms that are up on any node, by what they are about.
+// alarmsOf returns the alarms that are up on any node, by their subjects.
 func alarmsOf(nodes []nodeView) map[string][]nodeAlarm {
 	by := map[string][]nodeAlarm{}
 	for _, n := range nodes {

@@ -33,7 +33,7 @@ func TestDistantStores(t *testing.T) {
 			before := f.proxy.RoundTrips()
 			first := f.start(0)
 			patience.Until(t, "it has a row", func() bool { return f.rows() == 1 })
-			most := cmp.Or(map[string]int{"zookeeper": 100, "mongodb": 80}[store.name], 60) // with what a busy machine tries again
+			most := cmp.Or(map[string]int{"zookeeper": 100, "mongodb": 80}[store.name], 60) // with a busy machine's second tries
 			if made := f.proxy.RoundTrips() - before; made > most {
 				t.Errorf("a process registers after %d round trips; want %d at most", made, most)
 			}

@@ -98,7 +98,7 @@ func startTaker(t *testing.T) *taker {
 	return &taker{t, bufio.NewWriter(in), bufio.NewScanner(out)}
 }
 
-// take has numbers taken, and returns them with what went wrong. each is called with every
+// take has numbers taken, and returns them with the errors. each is called with every
 // number as it comes.
 func (k *taker) take(each func(id int64), format string, args ...any) (ids []int64, wrong []string) {
 	k.t.Helper()
@@ -248,7 +248,7 @@ func TestJavaClientAmongBadServers(t *testing.T) {
 		fmt.Fprint(w, `{"code":"store_unavailable","detail":"away"}`)
 	}
 	stop := make(chan struct{})
-	defer close(stop) // before the servers are closed, which wait for what is asked
+	defer close(stop) // before the servers are closed, which wait for requests
 	once := func(w http.ResponseWriter, first bool) {
 		if first {
 			good(w, "a", `"1","2"`)

@@ -150,7 +150,7 @@ func (a attack) begin(t *testing.T, address string, once bool) (said func() int,
 	}
 }
 
-// A speaker is a connection of an attacker, who has said everything when it reads.
+// A speaker is a connection of an attacker, all said once it reads.
 type speaker struct {
 	net.Conn
 	silent func()
@@ -209,7 +209,7 @@ compat:
 	return s, p, takes
 }
 
-// ask sends a request over a connection of its own, and returns the first bytes of what
+// ask sends a request over a connection of its own, and returns the first bytes of the answer that
 // comes back.
 func ask(address, request string, n int) ([]byte, error) {
 	nc, err := net.Dial("tcp", address)

@@ -30,7 +30,7 @@ import (
 //
 // An operation is something that operators do, or that happens to them. Nobody may be
 // stopped by it, unless it loses what the store had acknowledged: then the servers heal
-// the store, since all who can know are alive or spoken for.
+// the store, since all possible witnesses are alive or spoken for.
 type operation struct {
 	name  string
 	loses bool

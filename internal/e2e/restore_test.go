@@ -236,7 +236,7 @@ func TestMissingNode(t *testing.T) {
 	}
 }
 
-// awaitMissing waits until a node says who is missing, everywhere the same, and returns
+// awaitMissing waits until a node names the missing nodes, everywhere the same, and returns
 // the name of its row.
 func (f *crew) awaitMissing(at, who string) (row string) {
 	f.t.Helper()

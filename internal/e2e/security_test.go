@@ -89,7 +89,7 @@ func request(t *testing.T, client *http.Client, method, address string, headers 
 type protocol struct {
 	name string
 	next func(ctx context.Context, token, tag string) error
-	want map[string]string // the beginning of what the error says, by its cause
+	want map[string]string // the beginning of the error's text, by its cause
 }
 
 // The causes.

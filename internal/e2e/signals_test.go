@@ -21,7 +21,7 @@ import (
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
-// What everybody who asks a node must be told in a state.
+// The answers that every caller of a node must get in a state.
 type signals struct {
 	state   string
 	code    hapax.Code // empty while numbers are granted

@@ -33,7 +33,7 @@ type stateTest struct {
 	degraded bool       // something cannot
 	code     hapax.Code // of the store's trouble
 	beside   bool       // it is a foreign system that is in trouble, which hapax status tells of by itself
-	command  string     // a part of what to do
+	command  string     // a part of the remedy
 	alarms   []string   // all that are up
 	alerts   []string   // all that fire
 	logged   string     // a part of the log
@@ -125,7 +125,7 @@ func (r *stateRig) sql(statements ...string) {
 	}
 }
 
-// note keeps the metrics, for what changes from here on.
+// note keeps the metrics, for changes from here on.
 func (r *stateRig) note(s *serving) {
 	r.t.Helper()
 	_, text, err := r.get(s, "/metrics")

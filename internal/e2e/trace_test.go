@@ -71,7 +71,7 @@ func (tr *tracing) start(data, store string) *serving {
 	return serve(tr.t, tr.dir, nil, "--config", "hapax.yaml", "--data", data, "--store", store, "--max-wait", "10s")
 }
 
-// note remembers whom the test took numbers for.
+// note remembers the callers for which the test took numbers.
 func (tr *tracing) note(s sighting, ids []hapax.ID) {
 	tr.t.Helper()
 	for _, id := range ids {

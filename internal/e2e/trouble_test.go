@@ -26,7 +26,7 @@ func short(storeURL, pool, workers string) []string {
 	}
 }
 
-// testOutage: the store is away for longer than what was granted lasts. Requests
+// testOutage: the store is away for longer than the grants last. Requests
 // fail as what they are, and succeed again by themselves when it is back.
 func testOutage(t *testing.T, store *testservers.Server) {
 	if store.Addr == "" {

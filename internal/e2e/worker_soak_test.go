@@ -24,7 +24,7 @@ const (
 	crowdIDs   = 16
 	crowdHosts = 8
 	crowdGrant = holderGrant
-	crowdFroze = 6 * time.Second  // longer than what is granted
+	crowdFroze = 6 * time.Second  // longer than a grant
 	crowdHeals = 10 * time.Second // until a wrapper that was hurt can be hurt again
 )
 
@@ -396,7 +396,7 @@ func eachProcess() map[int]int {
 	return all
 }
 
-// wrapped returns the watchdogs of a supervisor, and the command with what is below it.
+// wrapped returns the watchdogs of a supervisor, and the command with the processes below it.
 func wrapped(all map[int]int, supervisor int) (dogs, commands []int) {
 	for pid, parent := range all {
 		switch {

@@ -95,7 +95,7 @@ type youngFleet struct {
 	t      *testing.T
 	server *testservers.Server
 	nodes  []*witness.Guarded // the first is idle
-	used   map[int64]string   // by whom
+	used   map[int64]string   // by which node
 	ticks  int64              // up to which the time of worker 0 was granted
 
 	mu     sync.Mutex // guards fences
@@ -264,7 +264,7 @@ func (f *youngFleet) round(age time.Duration) {
 	f.t.Logf("a copy of %v, and %d grants since: the idle node is granted numbers after %.1f s, all after %.1f s", age.Round(time.Millisecond), granted, idle.Seconds(), time.Since(up).Seconds())
 }
 
-// check tells who was stopped: each round must have been noticed by somebody.
+// check tells which nodes were stopped: each round must have been noticed by one.
 func (f *youngFleet) check() {
 	f.t.Logf("%d numbers, none twice; nodes were fenced %d times", len(f.used), f.fenced())
 	if f.fenced() == 0 {

@@ -28,7 +28,7 @@ const SoakVariable = "HAPAX_TEST_SOAK"
 var scale = mustScale(os.Getenv(Variable)) * map[bool]float64{false: 1, true: 5}[Soaking()]
 
 var (
-	// Long is for what must happen at some time: a process to start, a store to be
+	// Long is for events that must happen at some time: a process to start, a store to be
 	// back, a connection to end.
 	Long = Scale(2 * time.Minute)
 
@@ -77,7 +77,7 @@ func Until(t testing.TB, what string, so func() bool, logs ...fmt.Stringer) {
 }
 
 // Await looks again and again until it sees something that is so, and returns that. An error of look
-// is one more thing seen. If it takes longer than Long, the test ends with what was seen
+// is one more thing seen. If it takes longer than Long, the test ends with the last thing seen
 // last, and the tails of the logs.
 func Await[T any](t testing.TB, what string, look func() (T, error), so func(T) bool, logs ...fmt.Stringer) T {
 	t.Helper()

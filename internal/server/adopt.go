@@ -26,7 +26,7 @@ type Adoption struct {
 }
 
 // An Adopter carries out what an operator says about the store of a data directory
-// whose server does not run: as a node of it, which waits for what the operator says.
+// whose server does not run: as a node of it, which waits for the operator's word.
 type Adopter struct {
 	config  Config
 	margin  Margin

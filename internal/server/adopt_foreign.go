@@ -14,7 +14,7 @@ import (
 
 // AdoptForeign makes the tables of a foreign system usable again after
 // it was set back: it raises the row with a key, or every row if that is empty, above what
-// this node's witness knows, and by the margin for what the foreign system's own nodes have
+// this node's witness knows, and by the margin for the numbers that the foreign system's own nodes have
 // issued. It is for a node that is stopped (else ErrStoreLocked): a service does it in one
 // that runs. Where nothing is wrong it changes nothing.
 func AdoptForeign(ctx context.Context, c Config, system, key string, margin int64, dryRun bool) (driver.Foreign, error) {

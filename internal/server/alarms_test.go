@@ -138,7 +138,7 @@ func TestBadReceivers(t *testing.T) {
 	}
 }
 
-// A command that hangs is ended, with what it started.
+// A command that hangs is ended, with its children.
 func TestHangingCommand(t *testing.T) {
 	dir := t.TempDir()
 	script, child := filepath.Join(dir, "tell"), filepath.Join(dir, "child")

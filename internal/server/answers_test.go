@@ -96,7 +96,7 @@ const (
 	doctype = `<!DOCTYPE html PUBLIC "-//W3C//DTD HTML 4.01 Transitional//EN" "http://www.w3.org/TR/html4/loose.dtd">`
 )
 
-// TestLeafAnswers holds Leaf's routes to what was recorded of Leaf.
+// TestLeafAnswers holds Leaf's routes to answers recorded of Leaf.
 func TestLeafAnswers(t *testing.T) {
 	table := database(t, "hapax_leaf_answers",
 		`CREATE TABLE leaf_alloc (biz_tag varchar(128) NOT NULL DEFAULT '' PRIMARY KEY, max_id bigint NOT NULL DEFAULT '1', step int NOT NULL,
@@ -234,7 +234,7 @@ func TestLeafAnswers(t *testing.T) {
 	})
 }
 
-// TestTinyIDAnswers holds TinyID's routes to what was recorded of TinyID.
+// TestTinyIDAnswers holds TinyID's routes to answers recorded of TinyID.
 func TestTinyIDAnswers(t *testing.T) {
 	info := `CREATE TABLE tiny_id_info (id bigint unsigned NOT NULL AUTO_INCREMENT PRIMARY KEY, biz_type varchar(63) NOT NULL DEFAULT '' UNIQUE, begin_id bigint NOT NULL DEFAULT 0,
 			max_id bigint NOT NULL DEFAULT 0, step int DEFAULT 0, delta int NOT NULL DEFAULT 1, remainder int NOT NULL DEFAULT 0,
@@ -274,7 +274,7 @@ func TestTinyIDAnswers(t *testing.T) {
 	})
 }
 
-// TestVestaAnswers holds Vesta's routes to what was recorded of its server on Netty.
+// TestVestaAnswers holds Vesta's routes to answers recorded of its server on Netty.
 func TestVestaAnswers(t *testing.T) {
 	s, _ := serveCompat(t, `  vesta: {machine: "fixed:1021", http: 127.0.0.1:0, zone: Asia/Shanghai}`)
 	const text = "text/plain"

@@ -98,7 +98,7 @@ func (s *server) knownToConsole(l net.Listener) func(*http.Request) bool {
 // asClient returns how a node shows itself to others: by the certificate that it shows
 // its clients. It trusts its own certificate and the authorities of clients. Those that
 // the system trusts vouch for names, and anybody can have one: they do only where a key
-// shows who is a node.
+// shows that it is a node.
 func (c *certificates) asClient(keyed bool) *tls.Config {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: x509.NewCertPool()}
 	if system, err := x509.SystemCertPool(); err == nil && keyed {

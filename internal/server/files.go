@@ -14,7 +14,7 @@ const (
 )
 
 // fitFiles lowers the limits on connections until the process may open that many
-// files: accepting on one listener must not fail for what came in on another. A
+// files: accepting on one listener must not fail for connections on another. A
 // connection that is refused then is reported to c.crowded, the first time as a
 // warning. What fitFiles returns tells the log of it, once the server has opened
 // everything: what keeps a server from starting is to be the only thing that it says.

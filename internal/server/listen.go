@@ -170,7 +170,7 @@ func (c Config) advertised(l net.Listener) string {
 	return net.JoinHostPort(host, port)
 }
 
-// asksForCredentials reports whether only those get in who have a token or a
+// asksForCredentials reports whether only callers get in that have a token or a
 // certificate.
 func (c Config) asksForCredentials() bool { return len(c.Tokens) > 0 || c.TLSClientCA != "" }
 

@@ -11,7 +11,7 @@ func isOwn(info os.FileInfo) bool { return ownerOf(info) == os.Geteuid() }
 
 func isRoots(info os.FileInfo) bool { return ownerOf(info) == 0 }
 
-// ownerOf returns the user whom a file belongs to; -1 if that is not known.
+// ownerOf returns the user that owns a file; -1 if that is not known.
 func ownerOf(info os.FileInfo) int {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return int(st.Uid)

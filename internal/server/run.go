@@ -117,7 +117,7 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	var svc *service.Service // for those that tell it of what they see
+	var svc *service.Service // for those that tell it their findings
 	policy.ReportWrong(func(w auth.WrongToken) {
 		if w.Wrong >= manyWrong {
 			svc.Happened(service.AlarmWrongTokens, fmt.Sprintf("%d wrong tokens in a minute from %s", w.Wrong, w.From))

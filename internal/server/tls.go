@@ -29,7 +29,7 @@ type certificates struct {
 	tried   [3][]byte // what the files held last; check's, as is failed
 	failed  string    // what was wrong with that
 	current atomic.Pointer[tlsConfigs]
-	bad     atomic.Pointer[string] // what is wrong with what the files hold; nil: nothing
+	bad     atomic.Pointer[string] // what is wrong with the files' contents; nil: nothing
 }
 
 // tlsConfigs are made from one state of the files.

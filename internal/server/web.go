@@ -87,7 +87,7 @@ func (s *server) newWeb(ctx context.Context, l net.Listener, policy *auth.Policy
 	return web
 }
 
-// front returns the options of what stands before an HTTP server.
+// front returns the options of the front before an HTTP server.
 func (c Config) front(log *slog.Logger, conn func(net.Conn) *auth.Conn) httpapi.FrontOptions {
 	return httpapi.FrontOptions{Idle: idleTimeout, Write: c.MaxWait + writeTimeout, Conn: conn, Logger: log}
 }

@@ -34,7 +34,7 @@ var (
 	yamlDoubled = regexp.MustCompile(`line (\d+): mapping key (".*") already defined at line (\d+)`)
 )
 
-// yamlTrouble tells in words of its own of what people do most often: indent with tabs,
+// yamlTrouble tells in words of its own of the commonest mistakes: to indent with tabs,
 // and give a key twice.
 func yamlTrouble(data []byte, err error) string {
 	text := strings.ReplaceAll(strings.TrimPrefix(err.Error(), "yaml: "), "\n ", "")

@@ -76,7 +76,7 @@ func (c Condition) see() string { return signals.SeeCause(c.Alarm, string(c.Code
 const (
 	lookEvery  = 2 * time.Second
 	lookRest   = 20          // times as long as a look took, no other one is made
-	soon       = 2           // looks, for what passes within seconds by itself
+	soon       = 2           // looks, for troubles that pass within seconds by themselves
 	lasting    = 30          // looks: a minute
 	remembered = time.Minute // how long an incident keeps its alarm
 
@@ -109,7 +109,7 @@ func (a *alarms) happened(alarm, detail string, at time.Time) {
 	a.incidents[alarm] = incident{at, detail}
 }
 
-// recent returns the condition of what happened of late.
+// recent returns the condition of a recent event.
 func (a *alarms) recent(now time.Time) (all []Condition) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -183,7 +183,7 @@ func compareAlarms(a, b Alarm) int {
 	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.About, b.About))
 }
 
-// Happened raises an alarm for a minute, for what a server finds beside its service.
+// Happened raises an alarm for a minute, for a server's findings beside its service.
 func (s *Service) Happened(alarm, detail string) { s.alarms.happened(alarm, detail, s.now()) }
 
 // lookOut keeps the rates of lines and the alarms, until the service closes.

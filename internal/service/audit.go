@@ -38,7 +38,7 @@ func (s *Service) Attempted(ctx context.Context, action string, err error, about
 	s.log.WithGroup("audit").Log(ctx, level, action, attrs...)
 }
 
-// isRefused reports whether an error means that the caller asked for what it may
+// isRefused reports whether an error means that the caller asked for something that it may
 // not have.
 func isRefused(err error) bool {
 	for _, e := range []*hapax.Error{

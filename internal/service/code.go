@@ -431,7 +431,7 @@ type ParsedCode struct {
 }
 
 // ParseCode takes the text of one of the tag's numbers apart. It says nothing
-// about whether the number was issued. ErrInvalidID tells the position of what is
+// about whether the number was issued. ErrInvalidID tells the position of the part that is
 // wrong; ErrTagNotFound, ErrInvalidArgument for a tag without a code.
 func (s *Service) ParseCode(ctx context.Context, tag, text string) (ParsedCode, error) {
 	c, err := s.codeOf(ctx, tag)

@@ -69,8 +69,8 @@ type raised struct {
 	from, to int64
 }
 
-// WithFloors returns a tag's Extra with columns; FloorsNone and FloorsStated stand for what
-// is no list. UpdateTag keeps the rest of what the tag has.
+// WithFloors returns a tag's Extra with columns; FloorsNone and FloorsStated stand for words that
+// are no list. UpdateTag keeps the rest of the tag's Extra.
 func WithFloors(extra string, all []FloorFrom) (string, error) {
 	r, ours, err := readExtra(extra)
 	if err != nil || !ours && extra != "" {

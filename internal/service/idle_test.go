@@ -74,7 +74,7 @@ func TestRestartsLeaveNoGap(t *testing.T) {
 	}
 }
 
-// Several nodes lose no more than what lies below the grants of others.
+// Several nodes lose no more than the numbers below the grants of others.
 func TestRestartsAmongOthers(t *testing.T) {
 	const nodes, rounds, step = 3, 10, 100
 	store, used := memstore.New(), map[hapax.ID]bool{}

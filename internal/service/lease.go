@@ -260,7 +260,7 @@ func (s *Service) learnPools(ctx context.Context) error {
 	return nil
 }
 
-// leased returns a context in which grants are for who makes the call, and not for
+// leased returns a context in which grants are for the caller, and not for
 // this node.
 func (s *Service) leased(ctx context.Context) context.Context {
 	by := ledger.By{Name: auth.FromContext(ctx).Name(), Address: auth.AddressFrom(ctx)}

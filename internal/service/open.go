@@ -41,7 +41,7 @@ type attempt struct {
 	done chan struct{}           // closed when line and err are set
 	line *line
 	err  error
-	by   *auth.Caller // for whom the tag is created if there is none
+	by   *auth.Caller // the caller for which the tag is created if there is none
 
 	stale bool // the tag was changed meanwhile; guarded by Service.mu
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/hapax-id/hapax/strategy"
 )
 
-// maxUsages bounds what one answer tells of what plugins have counted.
+// maxUsages bounds how many counts of plugins one answer tells.
 const maxUsages = 1000
 
 // A PluginStatus is a plugin of this node.

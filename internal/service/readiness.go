@@ -27,7 +27,7 @@ const askFor = 250 * time.Millisecond
 // tell that it is lost.
 var slowly = fmt.Sprintf("the store is slow: it did not answer within %v", askFor)
 
-// The kinds of what can issue.
+// The kinds of issuers.
 const (
 	KindTag  = watch.KindTag
 	KindPool = watch.KindPool
@@ -60,7 +60,7 @@ type Readiness struct {
 	// Beside tells of the foreign systems that the server stands in for, whose
 	// tables and trees are their own. One that cannot issue makes this Degraded.
 	Beside map[string]Readiness `json:"beside,omitempty"`
-	// See is where the runbook tells of what keeps something from being issued.
+	// See is the runbook's entry on why something is not issued.
 	See string `json:"see,omitempty"`
 	// Budget is the tag or pool in use that could be issued from for the shortest time if
 	// the store answered nothing any more; nil where no time is the limit.

@@ -67,7 +67,7 @@ func TestSlowStoreIsNotLost(t *testing.T) {
 	})
 }
 
-// A node that serves with slow heartbeats says what they take of what they may.
+// A node that serves with slow heartbeats says how long they take and may take.
 func TestReadinessTellsSlowHeartbeats(t *testing.T) {
 	bubble(t, Options{Tags: map[string]TagConfig{"orders": {}}}, func(t *testing.T, s *Service, _ *storetest.Faults) {
 		mustNext(t, s, "orders")

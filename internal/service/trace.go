@@ -24,7 +24,7 @@ type TraceRequest struct {
 	Layout string // name or spec
 }
 
-// Trace tells what this node knows of a number: who was granted it and when, and as
+// Trace tells what this node knows of a number: its grantee and when, and as
 // far as the history goes who got it. ErrNotSupported where there is no ledger.
 func (s *Service) Trace(ctx context.Context, req TraceRequest) (ledger.Trace, error) {
 	var none ledger.Trace

@@ -1,5 +1,5 @@
-// Package signals is the one table of what a server can tell an operator: every error
-// code, log message, alarm and alert, each with what it means and what to do.
+// Package signals is the one table of a server's messages to an operator: every error
+// code, log message, alarm and alert, each with its meaning and the action to take.
 //
 // The runbook (docs/runbook.md) is made from it, and tests hold that none lacks.
 package signals

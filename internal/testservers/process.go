@@ -287,7 +287,7 @@ func (s *Server) Resume() {
 	s.signalAll(syscallCont)
 }
 
-// Log returns the end of what the server has printed.
+// Log returns the end of the server's output.
 func (s *Server) Log() string {
 	f, err := os.Open(s.logPath())
 	if err != nil {

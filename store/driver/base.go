@@ -22,7 +22,7 @@ type BaseOptions struct {
 // implements [Store] but for StoreID, Ping and Close, and [Guarding], [Healing], [Together] and
 // [TogetherAllocating]. It is safe for concurrent use.
 //
-// A row is read once and then kept together with what the engine needs to
+// A row is read once and then kept together with the version that the engine needs to
 // recognise it. Every change is one conditional write of the whole row:
 //
 //	          +----------- lost: the store's current row ----------+
@@ -82,7 +82,7 @@ func (s *slot) leave() { <-s.turn }
 // the tag where it is one.
 type changing func(row held) (held, error)
 
-// update replaces a row by what change makes of it. An error of change ends it, unless the row
+// update replaces a row by the one that change makes of it. An error of change ends it, unless the row
 // was not the current one. change may be called several times; the last call counts.
 func (b *Base) update(ctx context.Context, key Key, change changing) error {
 	ctx, cancel, err := b.calls.Begin(ctx)
@@ -104,7 +104,7 @@ func (b *Base) update(ctx context.Context, key Key, change changing) error {
 	})
 }
 
-// try swaps a row for what change makes of it until that succeeds.
+// try swaps a row for the one that change makes of it until that succeeds.
 func (b *Base) try(ctx context.Context, s *slot, change changing, swap func(Change) (Outcome, error)) error {
 	row := s.row
 	s.row = held{} // until the outcome is known

@@ -36,7 +36,7 @@ func (b *Base) DeleteTag(ctx context.Context, name string) (hapax.Tag, error) {
 	return b.redefine(ctx, name, Delete)
 }
 
-// redefine replaces the definition of an existing tag by what f makes of it.
+// redefine replaces the definition of an existing tag by the one that f makes of it.
 func (b *Base) redefine(ctx context.Context, name string, f func(hapax.Tag) (hapax.Tag, error)) (hapax.Tag, error) {
 	var defined hapax.Tag
 	err := b.changeTag(ctx, name, func(t Tag) (_ Tag, err error) {
@@ -49,7 +49,7 @@ func (b *Base) redefine(ctx context.Context, name string, f func(hapax.Tag) (hap
 	return defined, nil
 }
 
-// changeTag replaces an existing tag by what f makes of it, unless f fails.
+// changeTag replaces an existing tag by the one that f makes of it, unless f fails.
 func (b *Base) changeTag(ctx context.Context, name string, f func(Tag) (Tag, error)) error {
 	if err := hapax.ValidateName("tag", name); err != nil {
 		return err

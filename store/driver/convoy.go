@@ -79,7 +79,7 @@ func (c *Convoy) Join(ctx context.Context, row string, beat []byte) (_ []byte, l
 	return beat, false, c.hasFollowed, nil
 }
 
-// leaveLocked takes a call out of the line, and has the others look who is the first now.
+// leaveLocked takes a call out of the line, and has the others look for the new first.
 func (c *Convoy) leaveLocked(place *int) {
 	if place == nil {
 		return
@@ -91,7 +91,7 @@ func (c *Convoy) leaveLocked(place *int) {
 	}
 }
 
-// hasLed lets those go on who waited for the call that led.
+// hasLed lets the calls go on that waited for the one that led.
 func (c *Convoy) hasLed(row string, beat []byte, made bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -93,7 +93,7 @@ type Result struct {
 	Each []Outcome
 	Look []Cell // unknown where the engine would have to ask for them by themselves
 
-	Primary string // who has answered: see [Contact]
+	Primary string // the server that has answered: see [Contact]
 }
 
 // An Outcome is what became of one change. A change may have been refused although the row

@@ -344,7 +344,7 @@ func (l Leases) RetireWorker(ctx context.Context, pool string, id int64) (Worker
 }
 
 // RaiseWorker sets a worker's mark to at least mark and ends the lease on it, for
-// an operator who knows that the store is behind.
+// an operator sure that the store is behind.
 func (l Leases) RaiseWorker(ctx context.Context, pool string, id, mark int64) (Worker, error) {
 	if id < 0 || mark < 0 {
 		return Worker{}, &hapax.ValueError{Field: "worker", Value: fmt.Sprintf("%d with mark %d", id, mark), Allowed: "0 or more each", Err: hapax.ErrInvalidArgument}
@@ -356,7 +356,7 @@ func (l Leases) RaiseWorker(ctx context.Context, pool string, id, mark int64) (W
 }
 
 // HealWorker implements [Healing]. A worker ID that somebody held is left to its
-// holder, who finds it again as after a seal.
+// holder, which finds it again as after a seal.
 func (l Leases) HealWorker(ctx context.Context, layout string, w Worker) (Worker, error) {
 	if w.ID < 0 || w.Mark < 0 || w.Token < 0 || w.Token >= MaxToken {
 		return Worker{}, &hapax.ValueError{Field: "worker", Value: fmt.Sprintf("%d with mark %d and token %d", w.ID, w.Mark, w.Token), Allowed: fmt.Sprintf("0 or more each, and a token below %d", int64(MaxToken)), Err: hapax.ErrInvalidArgument}

@@ -39,7 +39,7 @@ func encodePool(p Pool) []byte {
 // errUnchanged ends a change that leaves the pool as it is.
 var errUnchanged = errors.New("nothing to change")
 
-// changePool replaces a pool by what f makes of it, unless f fails. The pool has
+// changePool replaces a pool by the one that f makes of it, unless f fails. The pool has
 // no layout if there is none.
 func (l Leases) changePool(ctx context.Context, name string, f func(Pool) (Pool, error)) (Pool, error) {
 	if err := hapax.ValidateName("pool", name); err != nil {

@@ -9,7 +9,7 @@ import (
 // MaxToken is the highest fencing token of a tag; no life of a store gets there.
 const MaxToken = 1 << 62
 
-// A Tag is a tag as a store keeps it: with what tells who may hand back the
+// A Tag is a tag as a store keeps it: with the keys that tell which grantee may hand back the
 // segment that was granted last.
 type Tag struct {
 	hapax.Tag
@@ -123,7 +123,7 @@ func Exhausted(t hapax.Tag, width int64) error {
 		hapax.ErrLineExhausted, t.Name, max(0, hapax.MaxMark-t.Mark)/max(1, t.Delta), width/max(1, t.Delta))
 }
 
-// HandBack returns the tag after the hand-back of what lies from next on in a,
+// HandBack returns the tag after the hand-back of the numbers from next on in a,
 // or ErrLeaseLost if it must not be handed back any more.
 func HandBack(t Tag, a hapax.Allocation, next int64) (Tag, error) {
 	if err := CheckHandBack(a, next); err != nil {

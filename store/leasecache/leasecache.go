@@ -101,7 +101,7 @@ type Cache struct {
 	lock     io.Closer
 	turn     chan struct{} // holds the right to everything below, and to the file
 	closed   atomic.Bool
-	rest     atomic.Pointer[rest] // see Spare; who has the turn writes it
+	rest     atomic.Pointer[rest] // see Spare; the holder of the turn writes it
 
 	kept    kept // as it is in the file, or may be
 	resumes bool // the lease in kept was found in the file, and nobody has it yet

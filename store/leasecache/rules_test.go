@@ -271,7 +271,7 @@ func TestPartsEndWithTheGrant(t *testing.T) {
 }
 
 // A lease far ahead of the clock is not resumed: one of the two is wrong. Nor is one
-// that a seal outside of what was handed out would spoil.
+// that a seal outside of the handed-out range would spoil.
 func TestOddClockAndSeal(t *testing.T) {
 	store := storetest.NewFaults(memstore.New())
 	c, l, path := acquired(t, store)

@@ -9,7 +9,7 @@ import (
 	"github.com/hapax-id/hapax"
 )
 
-// NewDatabase returns the database that the URL of a store names, for what else is kept in
+// NewDatabase returns the database that the URL of a store names, for other data kept in
 // MongoDB. It connects at its first use; who takes it disconnects its Client. Errors are a
 // *hapax.ValueError, which never quotes a password, but for names that DNS does not
 // resolve.

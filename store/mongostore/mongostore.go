@@ -80,7 +80,7 @@ const (
 type Options struct {
 	Prefix  string        // of all collections; up to 64 letters, digits, _ and -; default DefaultPrefix; in the URL: prefix
 	Timeout time.Duration // of each call, also when its context allows more; default DefaultTimeout; in the URL: timeoutMS
-	TLS     *tls.Config   // instead of what the URL says about TLS; default nil
+	TLS     *tls.Config   // instead of the URL's settings of TLS; default nil
 
 	// Look has Open change nothing: where it would have to, it fails with a
 	// *driver.WouldChangeError. Nothing may be written to the store then.
@@ -100,7 +100,7 @@ const (
 	WarnNotDurable   = "not_durable"   // the storage engine forgets with the process
 )
 
-// withDefaults fills in what is not set, and checks the rest.
+// withDefaults fills in the settings that are not set, and checks the rest.
 func (o Options) withDefaults() (Options, error) {
 	if o.Prefix == "" {
 		o.Prefix = DefaultPrefix

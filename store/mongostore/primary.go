@@ -32,7 +32,7 @@ func (p *primaries) monitor() *event.PoolMonitor {
 	}}
 }
 
-// after returns who has answered what was answered before: it may be somebody later.
+// after returns the server of an earlier answer: it may be a later one.
 func (p *primaries) after(ask func() (string, error)) (string, error) {
 	made := p.made.Load()
 	p.mu.Lock()

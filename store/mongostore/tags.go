@@ -150,7 +150,7 @@ func tooOften(name string) error {
 // isLong asks that a number is a 64-bit integer: another one would round.
 var isLong = bson.E{Key: "$type", Value: "long"}
 
-// advance tries to raise the mark by what the remembered shape says, and reports
+// advance tries to raise the mark by the remembered shape, and reports
 // whether the tag was as it must be for that.
 func (s *Store) advance(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, bool, error) {
 	sh := s.shapes.get(tag)
@@ -354,7 +354,7 @@ func (s *Store) insertTag(ctx context.Context, t hapax.Tag) error {
 	return err
 }
 
-// redefine replaces the definition of an existing tag by what f makes of it,
+// redefine replaces the definition of an existing tag by the one that f makes of it,
 // unless f fails.
 func (s *Store) redefine(ctx context.Context, name string, f func(hapax.Tag) (hapax.Tag, error)) (hapax.Tag, error) {
 	for range attempts {
@@ -393,7 +393,7 @@ func (s *Store) define(ctx context.Context, old tagDocument, next hapax.Tag) (ha
 	return d.tag().Tag, ok, err
 }
 
-// change redefines an existing tag by what f makes of it, unless f fails.
+// change redefines an existing tag as f makes it, unless f fails.
 func (s *Store) change(ctx context.Context, name, doing string, f func(hapax.Tag) (hapax.Tag, error)) (t hapax.Tag, err error) {
 	if err := hapax.ValidateName("tag", name); err != nil {
 		return hapax.Tag{}, err

@@ -101,7 +101,7 @@ type Options struct {
 	Warn func(code, message string)
 }
 
-// withDefaults fills in what is not set, and checks the rest.
+// withDefaults fills in the settings that are not set, and checks the rest.
 func (o Options) withDefaults() (Options, error) {
 	o.Prefix = cmp.Or(o.Prefix, DefaultPrefix)
 	if len(o.Prefix) > maxPrefixBytes || strings.ContainsAny(o.Prefix, "{}") || hapax.ValidateName("prefix", o.Prefix) != nil {

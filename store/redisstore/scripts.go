@@ -30,7 +30,7 @@ func newWrite(source string) script {
 	return sc
 }
 
-// Every script answers a list that starts with what happened: one of these words.
+// Every script answers a list that starts with the outcome: one of these words.
 const (
 	saidOK       = "ok"
 	saidNo       = "no"       // the key is not as it was expected to be
@@ -185,7 +185,7 @@ redis.call('HSET', KEYS[1], 'run', 0, 'key_hash', '')
 return {'ok', unpack(redis.call('HGETALL', KEYS[1]))}`)
 
 // defineTagScript writes a tag's definition if its revision is still the expected
-// one, and raises its mark to a floor, which ends the run of what was granted
+// one, and raises its mark to a floor, which ends the run of the numbers granted
 // last. KEYS: tag. ARGV: store ID, revision ("": the tag must not exist),
 // floor, fields and values. It answers ok with the tag as it is now, or no.
 var defineTagScript = newWrite(`

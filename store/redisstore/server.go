@@ -14,7 +14,7 @@ import (
 	"github.com/hapax-id/hapax"
 )
 
-// inspect refuses replicas, and warns of what a server may lose. An account that may
+// inspect refuses replicas, and warns of writes that a server may lose. An account that may
 // not ask is served without.
 func (s *Store) inspect(ctx context.Context) error {
 	told := map[string]bool{}

@@ -238,7 +238,7 @@ func (s *Store) define(ctx context.Context, old record, t hapax.Tag) (hapax.Tag,
 	return stored.Tag.Tag, err == nil && r.text(0) == saidOK, err
 }
 
-// change redefines an existing tag by what f makes of it, unless f fails.
+// change redefines an existing tag as f makes it, unless f fails.
 func (s *Store) change(ctx context.Context, name, doing string, f func(hapax.Tag) (hapax.Tag, error)) (hapax.Tag, error) {
 	if err := hapax.ValidateName("tag", name); err != nil {
 		return hapax.Tag{}, err

@@ -34,7 +34,7 @@
 //
 //   - in a Galera cluster or a group replication group that the server is a
 //     working member of, the cluster's: every member is the same primary, and the
-//     sessions wait for what other members have acknowledged;
+//     sessions wait for the commits that other members have acknowledged;
 //   - of MySQL otherwise, its server_uuid, and when it was started, to the second;
 //   - of MariaDB, which has none, its host's name, its port and, where it has one,
 //     its server_uid: no setting changes them while it runs, unlike server_id, and

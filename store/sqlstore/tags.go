@@ -227,7 +227,7 @@ func (s *Store) HealTag(ctx context.Context, def hapax.Tag) (tag hapax.Tag, err 
 	return tag, nil
 }
 
-// change reads a tag, and swaps its definition for what f makes of it. The mark
+// change reads a tag, and swaps its definition for the one that f makes of it. The mark
 // is raised to f's, if f raises it, and is never lowered.
 func (s *Store) change(ctx context.Context, c *sql.Conn, name string, f func(hapax.Tag) (hapax.Tag, error)) (hapax.Tag, error) {
 	defer s.forget(name)

@@ -138,7 +138,7 @@ func advanceAll(tags map[string]driver.Tag, all []driver.AllocateOf) ([]driver.A
 	return made, nil
 }
 
-// setMarks writes how far tags are granted, and to whom last.
+// setMarks writes how far tags are granted, and the last grantee.
 func (s *Store) setMarks(ctx context.Context, c *sql.Conn, tags map[string]driver.Tag) error {
 	var args []any
 	for name, t := range tags {

@@ -379,7 +379,7 @@ func TestSpokeAndWasCutOff(t *testing.T) {
 
 // The store goes back to before a decision that one node alone has taken, in which others
 // were heard that have died since. That node, or its next process, knows by the decision
-// that the store is behind, and speaks for all who had joined before it.
+// that the store is behind, and speaks for all that had joined before it.
 func TestGoesBackAfterADecision(t *testing.T) {
 	world(t, func(t *testing.T, f *fleet) {
 		a, b, c := f.start("a"), f.start("b"), f.start("c")

@@ -67,7 +67,7 @@ func errAbandoned() error {
 }
 
 // grant makes one call for a grant, and returns when the witness holds what it has
-// brought, so that it may be used. known is asked, before the call, for what the
+// brought, so that it may be used. known is asked, before the call, for the pair that the
 // witness knows of a line that the answer may be of.
 func (g *Guarded) grant(ctx context.Context, known func() func(line string) (Pair, bool), call func(context.Context, store, pulse) (granted, error)) error {
 	_, err := asServing(ctx, g, func(ctx context.Context, s store) (nothing, error) {

@@ -64,7 +64,7 @@ type Guarded struct {
 	accepted string               // identity of a store that an operator accepts in place of this node's
 	heard    string               // with Options.Hold: the word under which all have spoken
 	approved string               // likewise: the fence that an operator lets this process end
-	proposal proposal             // what an operator may say for who is missing
+	proposal proposal             // an operator's possible statement for the missing nodes
 }
 
 // A member is a process as one that has joined: its row, and what it has written.

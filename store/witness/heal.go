@@ -182,7 +182,7 @@ func (g *Guarded) heal(ctx context.Context, s store) error {
 	return g.propose(ctx, s, f)
 }
 
-// propose finds the floor with which an operator can speak for who is missing, once for each
+// propose finds the floor with which an operator can speak for the missing nodes, once for each
 // list of them: it takes all evidence to know, as Adopt does.
 func (g *Guarded) propose(ctx context.Context, s store, f *Fence) error {
 	of := fmt.Sprint(f.ID, f.Ask, f.Missing, f.More)
@@ -207,7 +207,7 @@ func (g *Guarded) propose(ctx context.Context, s store, f *Fence) error {
 	return nil
 }
 
-// A proposal is a floor for those whom a fence lacks.
+// A proposal is a floor for the nodes that a fence lacks.
 type proposal struct {
 	of    string // what it was made for
 	fence string // the fence's ID

@@ -166,7 +166,7 @@ func (g *Guarded) surveyFirst(ctx context.Context, s store) (done bool, err erro
 const surveyHead = 100 * time.Millisecond
 
 // maySurveyLater reports whether a process may serve before its survey is over: on a store
-// that nobody shares nobody else waits for what it tells, and each grant is compared by
+// that nobody shares nobody else waits for its survey, and each grant is compared by
 // itself. Where many starts were too short for their surveys, it is to be waited for: their
 // rows are removed with it.
 func (g *Guarded) maySurveyLater(s store) bool {
@@ -369,8 +369,8 @@ var uptime = func() (boot string, ms int64) {
 
 // ready reports whether every living node has met the store since this one joined: each
 // says so, with a heartbeat that was seen to come, and one of them serves, or they are those
-// who were heard for the decision about a fence; or it has had the time that this takes at most. The same holds for who was out of contact for long.
-// Who asks because the primary has changed, and was in contact, needs nobody else.
+// that were heard for the decision about a fence; or it has had the time that this takes at most. The same holds for a process that was out of contact for long.
+// One that asks because the primary has changed, and was in contact, needs nobody else.
 func (g *Guarded) ready(ctx context.Context, s store) (bool, error) {
 	began := g.now()
 	rows, err := readRows(ctx, s, driver.TableBeats)

@@ -8,7 +8,7 @@ import (
 
 // A distant store. A heartbeat that takes long leaves no room within the interval, and one that
 // takes longer than its time-out none at all. So a process that measures that its heartbeats
-// take more than a third of what they may lengthens its own interval, and with it the time-out
+// take more than a third of their time-out lengthens its own interval, and with it the time-out
 // and the time after which it counts as out of contact. Its row says so first, since others
 // judge by that whether it is silent: only then it beats less often.
 
@@ -116,7 +116,7 @@ func (g *Guarded) tellInterval(ctx context.Context, s store, row string, next ti
 	return g.sayOfItself(ctx, s, row, func(about *nodeRow) { about.Every = next.Milliseconds() })
 }
 
-// text says what a heartbeat takes of what it may, where that is much, or would be with the
+// text says how long a heartbeat takes and may take, where that is long, or would be with the
 // interval that is set.
 func (p *pace) text(set time.Duration) string {
 	interval := max(p.interval, set)

@@ -336,7 +336,7 @@ func isAmong(n Node, nodes []Node) bool {
 // some of the largest segments that a rate leads to.
 const proposedMargin = 10 * hapax.DefaultMaxStep
 
-// proposedFloor returns a floor for a node of which no more is known than what others know.
+// proposedFloor returns a floor for a node of which no more is known than by others.
 func proposedFloor(known, have lines) (floor int64, tag string) {
 	mark, tag := highest(known, have)
 	return min(mark+proposedMargin, maxFloor), tag

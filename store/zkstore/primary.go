@@ -10,7 +10,7 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// primary identifies who has answered on a link: see driver.Contact. It is the epoch of the
+// primary identifies the server that has answered on a link: see driver.Contact. It is the epoch of the
 // ensemble's leader, which every election raises, after the quorum has it on disk. A server that
 // stands alone has no elections, and its epoch stays: there its run counts as well.
 func (l *link) primary() string {

@@ -88,7 +88,7 @@ func (r *runner) command(ctx context.Context, tests []*test, limit time.Duration
 	cmd := exec.CommandContext(over, "/bin/sh", args...)
 	cmd.Dir, cmd.Env = r.pkg.dir, append(os.Environ(), env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // with what the test has started
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // with the test's children
 	cmd.WaitDelay = time.Second
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out

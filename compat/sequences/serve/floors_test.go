@@ -18,7 +18,7 @@ import (
 )
 
 // A move has tags name the columns that their sources fed, by reference: never a URL, and
-// nothing where none was given by reference, with a note of what is missing.
+// nothing where none was given by reference, with a note of the missing columns.
 func TestMoveWritesFloors(t *testing.T) {
 	const secret = "s3cret"
 	address, db := newPostgres(t)

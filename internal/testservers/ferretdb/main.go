@@ -39,7 +39,7 @@ const (
 )
 
 func main() {
-	debug.SetGCPercent(800) // collecting is a third of what it does otherwise
+	debug.SetGCPercent(800) // collecting is a third of its work otherwise
 	addr := flag.String("listen", "127.0.0.1:27017", "address to listen on")
 	dir := flag.String("dir", ".", "directory for the data, which exists")
 	flag.Parse()

@@ -25,7 +25,7 @@
 //   - A process whose last acknowledged beat, join and decision are all in the
 //     copy that was put back is granted a number, before a fence stands and
 //     while it was not out of contact for W ([Proc].Excused, set by putBack).
-//   - A process begins to serve after a loss, and nobody who knows more than the
+//   - A process begins to serve after a loss, and no process that knows more than the
 //     store was in reach throughout its wait (excuse). Rows that it marks
 //     silent then, and a store ID that it makes, hide the loss for good.
 //   - A call sent before the store was put back is carried out after it, with
@@ -45,7 +45,7 @@
 // repeated or never; grants in one step with beat and fence check, and split
 // between two beats; surveys in one step and in two halves; joins that wait for
 // rows that have seen them or for W, quick returns; W as the time in which
-// everyone who was in reach all along has met the store, and everyone else has
+// each process that was in reach all along has met the store, and everyone else has
 // been out of contact for W; hung connections; fences that are latched, vanish
 // and come back; healing in one step and line by line; operators' statements
 // for one row and for all, with right floors and low ones, and witness files

@@ -264,7 +264,7 @@ func (w *world) look(p int) bool {
 	return true
 }
 
-// resumeServing lets one who was stopped join again, and serve at once where it
+// resumeServing lets a stopped process join again, and serve at once where it
 // spoke for the decision and has been in contact since.
 func (w *world) resumeServing(p int, decided bool) bool {
 	pr := &w.P[p]

@@ -1,6 +1,6 @@
 package model
 
-// wait lets W pass for p: everyone who was in reach all the time has met the
+// wait lets W pass for p: each process that was in reach all the time has met the
 // store since; the others were out of contact for W.
 func (w *world) wait(p int) bool {
 	pr := &w.P[p]
