@@ -71,14 +71,14 @@ class State {
         return await this.servers.ask(`${path}/take`, body(), () => fetch.until, read);
       } catch (e) {
         if (!(e instanceof HapaxError) || e.final) throw e;
-        fetch.error = e;
+        if (fetch.error === undefined || e.status) fetch.error = e; // the last that a server said
         const less = asksLess(e);
         if (e.status === 507) {
           if (!less) throw e;
           continue;
         }
         wait = Math.max(pause, e.retryAfter);
-        if (now() + wait >= fetch.until || fetch.waiting === 0) throw e;
+        if (now() + wait >= fetch.until || fetch.waiting === 0) throw fetch.error;
       }
       pause = Math.min(MAX_PAUSE, 2 * pause);
       await sleep(wait, undefined, { signal: this.end.signal }).catch(() => {});
