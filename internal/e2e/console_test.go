@@ -104,7 +104,7 @@ func (f *consoleFleet) ask(method, address, token string) (status int, text stri
 	return res.StatusCode, string(body)
 }
 
-var nodeRow = regexp.MustCompile(`(?s)<tr><th scope="row">(.*?)</th>.*?</tr>`)
+var nodeRow = regexp.MustCompile(`(?s)<tr><th scope="row"[^>]*>(.*?)</th>.*?</tr>`)
 
 // row returns what the overview of a node has on another one.
 func (f *consoleFleet) row(at, name string) string {
@@ -116,7 +116,7 @@ func (f *consoleFleet) row(at, name string) string {
 			return found[0]
 		}
 	}
-	return text
+	return "" // the whole page would hold for every row
 }
 
 // awaitSeen waits until the console of a node shows others as serving.
