@@ -12,12 +12,14 @@ from __future__ import annotations
 import asyncio
 import atexit
 import concurrent.futures
+import functools
 import ssl
 import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional, TypeVar
+from time import monotonic as _now
+from typing import Any, NamedTuple, Optional, TypeVar
 from urllib.parse import quote
 
 from . import _process
@@ -26,10 +28,7 @@ from ._http import HapaxError, Servers, log
 __all__ = ["Client", "Code", "HapaxError", "Tag"]
 
 _T = TypeVar("_T")
-if TYPE_CHECKING:
-    _Future = concurrent.futures.Future[None]
-else:
-    _Future = concurrent.futures.Future
+_Future = concurrent.futures.Future[None]
 
 _MAX_COUNT = 1_000_000
 _MAX_TAGS = 10_000
@@ -47,21 +46,14 @@ class Code(NamedTuple):
     period: str  # empty where numbers never restart
 
 
-def _now() -> float:
-    return time.monotonic()
-
-
 class _Stretch:
     """Numbers that were taken, and how many of them are used."""
 
-    __slots__ = ("numbers", "used", "receipt", "returnable", "began", "keeps", "_ends", "_ends_wall")
-
     def __init__(self, answer: dict[str, Any], asked: int, sent: float, sent_wall: float) -> None:
         self.numbers = _numbers(answer, asked)
-        self.used = 0
+        self.used, self.began = 0, 0.0
         self.receipt: Optional[str] = answer.get("receipt") or None
         self.returnable = int(answer.get("returnable") or 0)
-        self.began = 0.0
         valid = answer.get("valid_for", 0)
         if isinstance(valid, bool) or not isinstance(valid, (int, float)) or not valid >= 0:
             raise ValueError("valid_for")
@@ -105,11 +97,6 @@ def _codes(answer: dict[str, Any], asked: int) -> list[Code]:
     return [Code(n, str(text), str(answer.get("period") or "")) for n, text in zip(numbers, texts)]
 
 
-def _never_less(e: HapaxError) -> None:
-    if e.status == 507:
-        raise e
-
-
 class _Line:
     """What a process has in hand of a tag."""
 
@@ -122,19 +109,20 @@ class _Line:
         self.last: Optional[str] = None  # the latest receipt
         self.dead = False  # it was handed back
         self.keeps = True  # False: every number is for the call that takes it
-        self.pause = _PAUSE
-        self.retry_at = 0.0
+        self.pause, self.retry_at = _PAUSE, 0.0  # after a fetch ahead that failed
 
 
 class _State:
     """What a client has in one process. A forked child begins with another one: the locks of
     this one may be held there by threads that do not exist."""
 
-    def __init__(self, client: Client, store: Optional[str]) -> None:
+    def __init__(self, servers: Servers, closed: bool) -> None:
         self.here = _process.here()
         self.lines: dict[str, _Line] = {}
         self.closed = threading.Event()
-        self.servers = Servers(client._urls, client._token, client._tls, client._call_timeout, store)
+        if closed:
+            self.closed.set()
+        self.servers = servers
 
 
 class Client:
@@ -149,16 +137,8 @@ class Client:
     """
 
     def __init__(
-        self,
-        *servers: str,
-        token: Optional[str] = None,
-        ca: Optional[str] = None,
-        tls: Optional[ssl.SSLContext] = None,
-        min_step: int = 10,
-        max_step: int = 100_000,
-        ahead: bool = True,
-        deadline: float = 5.0,
-        call_timeout: float = 3.0,
+        self, *servers: str, token: Optional[str] = None, ca: Optional[str] = None, tls: Optional[ssl.SSLContext] = None,
+        min_step: int = 10, max_step: int = 100_000, ahead: bool = True, deadline: float = 5.0, call_timeout: float = 3.0,
     ) -> None:
         if not servers:
             raise _invalid("no server: want at least one, such as http://127.0.0.1:8080")
@@ -169,11 +149,11 @@ class Client:
         for name, value in (("deadline", deadline), ("call_timeout", call_timeout)):
             if not 0 < value <= 3600:
                 raise _invalid(f"invalid {name} {value}: want more than 0, up to 3600 seconds")
-        self._urls, self._token, self._call_timeout = list(servers), token, call_timeout
-        secure = any(url.startswith("https:") for url in servers)
-        self._tls = tls or (ssl.create_default_context(cafile=ca) if secure or ca else None)
+        if tls is None and (ca or any(url.startswith("https:") for url in servers)):
+            tls = ssl.create_default_context(cafile=ca)
+        self._servers = functools.partial(Servers, servers, token, tls, call_timeout)
         self._min, self._max, self._ahead, self._deadline = min_step, max_step, ahead, deadline
-        self._state = _State(self, None)
+        self._state = _State(self._servers(None), False)
         _clients.add(self)
 
     def tag(self, name: str) -> Tag:
@@ -209,10 +189,7 @@ class Client:
         """What this process has: a child begins with nothing."""
         state = self._state
         if state.here != _process.here():
-            closed, store = state.closed.is_set(), state.servers.store
-            self._state = state = _State(self, store)
-            if closed:
-                state.closed.set()
+            self._state = state = _State(self._servers(state.servers.store), state.closed.is_set())
         return state
 
 
@@ -235,102 +212,103 @@ class Tag:
         until = self._until(count, deadline)
         got: list[int] = []
         while True:
-            state, line, fetch, mine = self._pick(count, got)
+            fetch, make = self._pick(count, got, until)
             if fetch is None:
                 return got
-            if mine:
-                # Here, and not in another thread: some servers of applications run none.
-                self._fetch(state, line, fetch, count - len(got), until, got)
+            if make is not None:
+                make()  # here, and not in another thread: some servers of applications run none
                 continue
             try:
                 fetch.result(max(0.0, until - _now()))
             except concurrent.futures.TimeoutError:
-                raise HapaxError("unavailable", f"no number of {self.name!r} came in time", final=False) from None
+                raise self._late() from None
 
     async def anext(self, deadline: Optional[float] = None) -> int:
         """next for asyncio."""
         return (await self.atake(1, deadline))[0]
 
     async def atake(self, count: int, deadline: Optional[float] = None) -> list[int]:
-        """take for asyncio. Who is cancelled leaves what was fetched to the others."""
+        """take for asyncio. A caller that is cancelled leaves what was fetched to the others."""
         until = self._until(count, deadline)
         got: list[int] = []
         while True:
-            state, line, fetch, mine = self._pick(count, got)
+            fetch, make = self._pick(count, got, until)
             if fetch is None:
                 return got
-            waiting: _Future = fetch
-            if mine:
-                waiting = _in_thread(self._fetch, state, line, fetch, count - len(got), until, got)
+            waiting = fetch if make is None else _in_thread(make)
             try:
-                await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(waiting)), max(0.0, until - _now()) + (1.0 if mine else 0.0))
+                await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(waiting)), max(0.0, until - _now()) + (1.0 if make else 0.0))
             except (TimeoutError, asyncio.TimeoutError):
-                raise HapaxError("unavailable", f"no number of {self.name!r} came in time", final=False) from None
+                raise self._late() from None
 
     def codes(self, count: int = 1, deadline: Optional[float] = None) -> list[Code]:
         """Several numbers with the texts that show them. None is kept for later."""
         until = self._until(count, deadline)
-        state = self._client._here()
-        if state.closed.is_set():
-            raise _closed()
-        return self._persist(state, lambda: {"count": count, "codes": True}, lambda answer, *_: _codes(answer, count), until, _never_less)
+        state, line = self._line()
+        body = {"count": count, "codes": True}
+        return self._persist(state, line, count, until, True, lambda _: state.servers.ask(self._path + "/take", body, until, lambda answer, *_: _codes(answer, count)))
+
+    def _late(self) -> HapaxError:
+        return HapaxError("unavailable", f"no number of {self.name!r} came in time", final=False)
 
     def _until(self, count: int, deadline: Optional[float]) -> float:
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= _MAX_COUNT:
             raise _invalid(f"invalid count {count!r}: want 1 to {_MAX_COUNT:,}")
         return _now() + (self._client._deadline if deadline is None else deadline)
 
-    def _pick(self, count: int, got: list[int]) -> tuple[_State, _Line, Optional[_Future], bool]:
-        """Adds what is in hand to what a call has got. If that is not enough, it returns the fetch
-        to wait for, and whether it is the caller's to make."""
-        client, before = self._client, len(got)
-        state = client._here()  # before any lock
+    def _line(self) -> tuple[_State, _Line]:
+        state = self._client._here()  # before any lock
         if state.closed.is_set():
             raise _closed()
         line = state.lines.get(self.name)
         if line is None:
             if len(state.lines) >= _MAX_TAGS:
                 raise HapaxError("limit_exceeded", f"this client has {_MAX_TAGS:,} tags already; make another one for more", final=True)
-            line = state.lines.setdefault(self.name, _Line(client._min))
+            line = state.lines.setdefault(self.name, _Line(self._client._min))
+        return state, line
+
+    def _pick(self, count: int, got: list[int], until: float) -> tuple[Optional[_Future], Optional[Callable[[], None]]]:
+        """Adds what is in hand to what a call has got. If that is not enough, it returns the fetch
+        to wait for, and how to make it, where that is the caller's to do."""
+        client, before = self._client, len(got)
+        state, line = self._line()
         with line.lock:
-            while len(got) < count and self._advance(line):
-                stretch = line.current
-                assert stretch is not None
+            while len(got) < count and (stretch := self._advance(line)) is not None:
                 most = min(count - len(got), stretch.left)
                 got.extend(stretch.numbers[stretch.used : stretch.used + most])
                 stretch.used += most
             enough = len(got) == count
-            fetch, mine = line.fetch, False
+            fetch = line.fetch
+            mine: Optional[_Future] = None
             current = line.current
-            wanted = not enough or (
-                client._ahead and line.keeps and line.spare is None and current is not None and 2 * current.used >= len(current.numbers) and _now() >= line.retry_at
-            )
-            if wanted and fetch is None:
-                fetch, mine = concurrent.futures.Future(), True
-                line.fetch = fetch
+            half = current is not None and 2 * current.used >= len(current.numbers)
+            ahead = client._ahead and line.keeps and line.spare is None and half and _now() >= line.retry_at
+            if fetch is None and (ahead or not enough):
+                line.fetch = fetch = mine = _Future()
         if state.here != _process.here():  # a signal's handler forked while this call held the numbers
-            if mine and fetch is not None:
-                _end(line, fetch)
+            if mine is not None:
+                _end(line, mine)
             del got[before:]
-            return self._pick(count, got)
-        if enough:
-            if mine and fetch is not None:
-                try:
-                    _in_thread(self._fetch_ahead, state, line, fetch)
-                except RuntimeError:  # the interpreter ends
-                    _end(line, fetch)
-            return state, line, None, False
-        return state, line, fetch, mine
+            return self._pick(count, got, until)
+        if mine is None:
+            return (None if enough else fetch), None
+        if not enough:
+            return mine, functools.partial(self._fetch, state, line, mine, count - len(got), until, got)
+        try:
+            _in_thread(functools.partial(self._fetch_ahead, state, line, mine))
+        except RuntimeError:  # the interpreter ends
+            _end(line, mine)
+        return None, None
 
-    def _advance(self, line: _Line) -> bool:
+    def _advance(self, line: _Line) -> Optional[_Stretch]:
         """Puts the spare stretch in the place of one that is used up or over, and lets the step
-        follow. It reports whether there is a number."""
+        follow. It returns one that has a number."""
         client = self._client
         while True:
             current = line.current
             if current is not None:
                 if current.left > 0 and not current.over():
-                    return True
+                    return current
                 lasted = _now() - current.began
                 if current.left == 0 and lasted < _QUICK:
                     line.step = min(client._max, 2 * line.step)
@@ -338,51 +316,14 @@ class Tag:
                     line.step = max(client._min, line.step // 2)
                 line.current = None
             if line.spare is None:
-                return False
+                return None
             line.current, line.spare = line.spare, None
             line.current.began = _now()
 
-    def _body(self, line: _Line, count: int) -> dict[str, Any]:
-        return {"count": count, **({"after": line.last} if line.last else {})}
-
-    def _fetch(self, state: _State, line: _Line, fetch: _Future, need: int, until: float, got: list[int]) -> None:
-        """Fetches for a caller, who needs so many."""
-        count, modest = need, False
-
-        def body() -> dict[str, Any]:
-            nonlocal count
-            count = need if modest or not line.keeps else min(_MAX_COUNT, max(line.step, need))
-            return self._body(line, count)
-
-        def less(e: HapaxError) -> None:
-            if e.status == 507 and count == need:
-                raise e
-            if e.status in (429, 507):
-                nonlocal modest
-                modest, line.step = True, self._client._min
-
-        try:
-            stretch = self._persist(state, body, lambda answer, sent, wall: _Stretch(answer, count, sent, wall), until, less)
-            self._keep(line, stretch, need, got)
-        finally:
-            _end(line, fetch)
-
-    def _fetch_ahead(self, state: _State, line: _Line, fetch: _Future) -> None:
-        """Fetches the next stretch, and disturbs nobody if that fails."""
-        try:
-            count = line.step
-            until = _now() + self._client._deadline
-            self._keep(line, state.servers.ask(self._path + "/take", self._body(line, count), until, lambda answer, sent, wall: _Stretch(answer, count, sent, wall)), 0, [])
-        except HapaxError as e:
-            line.retry_at = _now() + max(line.pause, e.retry_after)
-            line.pause = min(_MAX_PAUSE, 2 * line.pause)
-            if e.status in (429, 507):
-                line.step = self._client._min
-            log.debug("fetching %r ahead: %s", self.name, e)
-        finally:
-            _end(line, fetch)
-
-    def _keep(self, line: _Line, stretch: _Stretch, need: int, got: list[int]) -> None:
+    def _take(self, state: _State, line: _Line, count: int, need: int, until: float, got: list[int]) -> None:
+        """Asks every server once for the next stretch. What must not be kept goes to the call, which needs so many."""
+        body = {"count": count, **({"after": line.last} if line.last else {})}
+        stretch = state.servers.ask(self._path + "/take", body, until, lambda answer, *sent: _Stretch(answer, count, *sent))
         with line.lock:
             if line.dead:
                 return  # a hand-back was sent
@@ -393,27 +334,47 @@ class Tag:
             line.spare, line.last = stretch, stretch.receipt
             line.pause, line.retry_at = _PAUSE, 0.0
 
-    def _persist(self, state: _State, body: Callable[[], dict[str, Any]], read: Callable[[dict[str, Any], float, float], _T], until: float, less: Callable[[HapaxError], None]) -> _T:
-        """Asks until a server answers, or the deadline is over."""
+    def _fetch(self, state: _State, line: _Line, fetch: _Future, need: int, until: float, got: list[int]) -> None:
+        """Fetches for a caller."""
+        try:
+            self._persist(state, line, need, until, False, lambda count: self._take(state, line, count, need, until, got))
+        finally:
+            _end(line, fetch)
+
+    def _fetch_ahead(self, state: _State, line: _Line, fetch: _Future) -> None:
+        """Fetches the next stretch, and disturbs nobody if that fails."""
+        try:
+            self._take(state, line, line.step, 0, _now() + self._client._deadline, [])
+        except HapaxError as e:
+            line.retry_at = _now() + max(line.pause, e.retry_after)
+            line.pause = min(_MAX_PAUSE, 2 * line.pause)
+            if e.status in (429, 507):
+                line.step = self._client._min
+            log.debug("fetching %r ahead: %s", self.name, e)
+        finally:
+            _end(line, fetch)
+
+    def _persist(self, state: _State, line: _Line, need: int, until: float, modest: bool, ask: Callable[[int], _T]) -> _T:
+        """Asks until a server answers, or the deadline is over. modest: for no more than is needed."""
         pause = _PAUSE
         said: Optional[HapaxError] = None  # the last that a server said
         while True:
+            count = need if modest or not line.keeps else min(_MAX_COUNT, max(line.step, need))
             try:
-                return state.servers.ask(self._path + "/take", body(), until, read)
+                return ask(count)
             except HapaxError as e:
-                if e.final:
+                said = e if said is None or e.status else said
+                full = e.status == 507
+                wait = 0.0 if full else max(pause, e.retry_after)
+                if e.final or (full and count == need):
                     raise
-                less(e)
-                if e.status == 507:
-                    continue
-                wait = max(pause, e.retry_after)
-                if said is None or e.status:
-                    said = e
-                if _now() + wait >= until:
+                if not full and _now() + wait >= until:
                     raise said
-            pause = min(_MAX_PAUSE, 2 * pause)
-            if state.closed.wait(wait):
-                raise _closed()
+                if e.status in (429, 507):
+                    modest, line.step = True, self._client._min
+                pause = pause if full else min(_MAX_PAUSE, 2 * pause)
+                if state.closed.wait(wait):
+                    raise _closed() from None
 
 
 def _end(line: _Line, fetch: _Future) -> None:
@@ -423,16 +384,14 @@ def _end(line: _Line, fetch: _Future) -> None:
     fetch.set_result(None)
 
 
-def _in_thread(f: Callable[..., None], *args: Any) -> _Future:
+def _in_thread(f: Callable[[], None]) -> _Future:
     done: _Future = concurrent.futures.Future()
 
     def run() -> None:
         try:
-            f(*args)
+            done.set_result(f())
         except BaseException as e:  # noqa: BLE001
             done.set_exception(e)
-        else:
-            done.set_result(None)
 
     threading.Thread(target=run, name="hapax", daemon=True).start()
     return done
@@ -440,21 +399,16 @@ def _in_thread(f: Callable[..., None], *args: Any) -> _Future:
 
 def _hand_back(state: _State, path: str, line: _Line, until: float) -> None:
     """Hands back what nobody was given. From here on it is dead, whatever the answer."""
-    with line.lock:
-        fetch = line.fetch
+    fetch = line.fetch
     if fetch is not None:
         concurrent.futures.wait([fetch], max(0.0, until - _now()))
     with line.lock:
         line.dead = True
-        current, last = line.current, line.spare
+        current, last = line.current, line.spare or line.current
         line.current = line.spare = None
-    unused = current.left if current else 0
-    if last is None:
-        last = current
-    elif last.returnable >= last.left + unused:
-        unused += last.left  # the stretches adjoin
-    else:
-        unused = last.left
+    unused = last.left if last else 0
+    if last and current and last is not current and last.returnable >= unused + current.left:
+        unused += current.left  # the stretches adjoin
     if last is None or last.receipt is None or unused < 1:
         return
     try:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import http.client
 import io
 import json
 import logging
+import re
 import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Optional, TypeVar
 from urllib.parse import urlsplit
 
@@ -28,14 +30,12 @@ _REFUSED = {400, 401, 403, 404, 405, 409, 410, 413, 415, 501}
 
 class HapaxError(Exception):
     """Says why there is no number. Branch on its code, which is the server's, or one of
-    invalid_argument, invalid_tag, closed and unavailable."""
+    invalid_argument, invalid_tag, closed and unavailable. status is that of HTTP, 0 if no server
+    said so; final: asking again will not help; retry_after: seconds."""
 
     def __init__(self, code: str, detail: str, *, final: bool, status: int = 0, retry_after: float = 0.0) -> None:
         super().__init__(f"{code}: {detail}" if detail else code)
-        self.code = code
-        self.status = status  # of HTTP; 0: no server said so
-        self.final = final  # asking again will not help
-        self.retry_after = retry_after  # seconds
+        self.code, self.status, self.final, self.retry_after = code, status, final, retry_after
 
 
 class _Timed(io.RawIOBase):
@@ -54,15 +54,9 @@ class _Timed(io.RawIOBase):
         self._sock.settimeout(left)
         return self._sock.recv_into(into)
 
-
-class _TimedSocket:
-    """What http.client reads an answer from."""
-
-    def __init__(self, sock: socket.socket, deadline: float) -> None:
-        self._raw = _Timed(sock, deadline)
-
     def makefile(self, _mode: str) -> io.BufferedReader:
-        return io.BufferedReader(self._raw)
+        """What http.client asks a socket for."""
+        return io.BufferedReader(self)
 
 
 class Server:
@@ -75,9 +69,9 @@ class Server:
             raise HapaxError("invalid_argument", f"invalid server {shown}: want one such as http://127.0.0.1:8080", final=True)
         self.name = f"{parts.scheme}://{parts.netloc}"
         self.rests_until = 0.0
-        self._secure, self._host, self._port = parts.scheme == "https", parts.hostname, parts.port
+        kind = functools.partial(http.client.HTTPSConnection, context=tls) if parts.scheme == "https" else http.client.HTTPConnection
+        self._connect = functools.partial(kind, parts.hostname, parts.port)
         self._path = parts.path.rstrip("/")
-        self._tls = tls
         self._idle: list[tuple[http.client.HTTPConnection, float]] = []
 
     def _connection(self, timeout: float) -> http.client.HTTPConnection:
@@ -86,9 +80,7 @@ class Server:
             if time.monotonic() - since < _IDLE_FOR:
                 return connection
             connection.close()
-        if self._secure:
-            return http.client.HTTPSConnection(self._host, self._port, timeout=timeout, context=self._tls)
-        return http.client.HTTPConnection(self._host, self._port, timeout=timeout)
+        return self._connect(timeout=timeout)
 
     def post(self, path: str, body: bytes, headers: dict[str, str], timeout: float) -> tuple[int, http.client.HTTPMessage, bytes]:
         """Sends one request, and returns all of its answer, or raises OSError or HTTPException."""
@@ -100,14 +92,13 @@ class Server:
             sock: Any = connection.sock
             sock.settimeout(max(0.001, deadline - time.monotonic()))
             # A time-out of the socket would begin anew with each byte.
-            connection.response_class = lambda sock, **kw: http.client.HTTPResponse(_TimedSocket(sock, deadline), **kw)  # type: ignore
+            connection.response_class = lambda sock, **kw: http.client.HTTPResponse(_Timed(sock, deadline), **kw)  # type: ignore
             connection.request("POST", self._path + path, body, headers)
             answer = connection.getresponse()
             data = answer.read(_MAX_ANSWER + 1)
             if len(data) > _MAX_ANSWER:
                 raise http.client.HTTPException("the answer is too long")
-            keep = not answer.will_close
-            if keep and len(self._idle) < _MAX_IDLE:
+            if not answer.will_close and len(self._idle) < _MAX_IDLE:
                 self._idle.append((connection, time.monotonic()))
             else:
                 connection.close()
@@ -124,7 +115,7 @@ class Server:
 class Servers:
     """The servers of one client, in one process."""
 
-    def __init__(self, urls: list[str], token: Optional[str], tls: Optional[ssl.SSLContext], call_timeout: float, store: Optional[str]) -> None:
+    def __init__(self, urls: Sequence[str], token: Optional[str], tls: Optional[ssl.SSLContext], call_timeout: float, store: Optional[str]) -> None:
         self._all = [Server(url, tls) for url in urls]
         self._preferred = 0
         self._headers = {"Content-Type": "application/json", "User-Agent": "hapax-python/1"}
@@ -138,58 +129,46 @@ class Servers:
         """Asks each server once, until one gives an answer that can be read, with the times at
         which it was asked. ValueError says that it cannot."""
         now = time.monotonic()
-        order = [self._all[(self._preferred + i) % len(self._all)] for i in range(len(self._all))]
-        order.sort(key=lambda s: s.rests_until > now)  # is stable
+        first = self._preferred
+        order = self._all[first:] + self._all[:first]
         last: Optional[HapaxError] = None
         soonest = 3600.0
-        for server in order:
+        for server in sorted(order, key=lambda s: s.rests_until > now):  # is stable
             left = deadline - time.monotonic()
             if left <= 0:
                 break
             sent, sent_wall = time.monotonic(), time.time()
             try:
                 result = read(self._ask(server, path, body, min(left, self._call_timeout)), sent, sent_wall)
-            except ValueError as e:
-                server.rests_until, soonest = sent + _REST, 0.0
-                last = HapaxError("unavailable", f"{server.name} answered with something else than numbers: {e}", final=False)
-                log.warning("%s", last)
-                continue
+                self._preferred = self._all.index(server)
+                return result
             except HapaxError as e:
                 if e.final or e.status in (429, 507):
                     raise
-                server.rests_until = time.monotonic() + max(_REST, e.retry_after)
-                soonest = min(soonest, e.retry_after)
-                log.warning("%s: %s", server.name, e)
-                if last is None or e.status:
-                    last = e
-                continue
-            self._preferred = self._all.index(server)
-            return result
+                failed = e
+            except ValueError as e:
+                failed = HapaxError("unavailable", f"{server.name} answered with something else than numbers: {e}", final=False)
+            server.rests_until = time.monotonic() + max(_REST, failed.retry_after)
+            soonest = min(soonest, failed.retry_after)
+            log.warning("%s: %s", server.name, failed)
+            last = failed if last is None or failed.status else last
         if last is None:
             raise HapaxError("unavailable", "no server answered in time", final=False)
         last.retry_after = soonest
         raise last
 
     def _ask(self, server: Server, path: str, body: dict[str, Any], timeout: float) -> dict[str, Any]:
-        headers = dict(self._headers)
-        if self.store is not None:
-            headers[_STORE] = self.store
+        headers = {**self._headers, **({} if self.store is None else {_STORE: self.store})}
         try:
             status, answered, data = server.post(path, json.dumps(body).encode(), headers, timeout)
         except (OSError, http.client.HTTPException) as e:
             raise HapaxError("unavailable", f"{server.name} did not answer: {e!r}", final=False) from e
-        try:
-            answer = json.loads(data)
-        except ValueError:
-            answer = None
-        if not isinstance(answer, dict):
-            answer = {}
+        answer = _fields(data)
         if status != 200:
             raise _refusal(server, status, answered, answer)
         named = answered.get(_STORE)
         with self._lock:
-            if self.store is None:
-                self.store = named
+            self.store = self.store or named
             if named is None or named != self.store:
                 raise HapaxError("store_replaced", f"{server.name} has another store than the servers before; its numbers are not used", final=False, status=503)
         return answer
@@ -199,13 +178,18 @@ class Servers:
             server.close()
 
 
+def _fields(data: bytes) -> dict[str, Any]:
+    try:
+        answer = json.loads(data)
+    except ValueError:
+        return {}
+    return answer if isinstance(answer, dict) else {}
+
+
 def _refusal(server: Server, status: int, headers: http.client.HTTPMessage, answer: dict[str, Any]) -> HapaxError:
     code = answer.get("code")
     if not isinstance(code, str):
         return HapaxError("unavailable", f"{server.name} answered with status {status}; is it a hapax server?", final=False)
-    try:
-        after = min(max(0.0, float(headers.get("Retry-After", "0"))), 3600.0)
-    except ValueError:
-        after = 0.0
+    after = re.fullmatch(r"[0-9]{1,9}(\.[0-9]+)?", headers.get("Retry-After", ""))
     detail = str(answer.get("detail") or answer.get("title") or "")
-    return HapaxError(code, detail, final=status in _REFUSED, status=status, retry_after=after)
+    return HapaxError(code, detail, final=status in _REFUSED, status=status, retry_after=min(float(after[0]), 3600.0) if after else 0.0)

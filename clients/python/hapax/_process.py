@@ -9,17 +9,17 @@ _SIZE = 16
 _WIPE_ON_FORK = 18  # of madvise, in Linux since 4.14
 
 
-def _page() -> tuple[memoryview, bool]:
+def _page() -> memoryview:
     """Returns memory of which a forked child gets zeros, if the system can do that."""
     try:
         page = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         page.madvise(_WIPE_ON_FORK)
-        return memoryview(page), True
+        return memoryview(page)[:_SIZE]
     except (AttributeError, OSError, ValueError):
-        return memoryview(bytearray(_SIZE)), False
+        return memoryview(bytearray(_SIZE))
 
 
-_token, wiped = _page()
+_token = _page()
 _ZERO = bytes(_SIZE)
 
 
@@ -27,15 +27,13 @@ def here() -> tuple[int, bytes]:
     """Returns what no other process has: its ID, which a new PID namespace may repeat, and a
     random token, which the kernel wipes in a child. Code need not be called for that: not every
     fork runs hooks."""
-    token = bytes(_token[:_SIZE])
-    if token == _ZERO:
+    if _token == _ZERO:
         _renew()
-        token = bytes(_token[:_SIZE])
-    return os.getpid(), token
+    return os.getpid(), bytes(_token)
 
 
 def _renew() -> None:
-    _token[:_SIZE] = os.urandom(_SIZE)
+    _token[:] = os.urandom(_SIZE)
 
 
 if hasattr(os, "register_at_fork"):
