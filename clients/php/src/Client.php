@@ -5,7 +5,6 @@ declare(strict_types=1);
 namespace Hapax;
 
 use Hapax\Internal\State;
-use Psr\Log\LoggerInterface;
 
 /** Takes numbers from servers that share one store, and hands them out from memory. */
 final class Client
@@ -33,7 +32,7 @@ final class Client
         float $deadline = 5.0,
         float $callTimeout = 3.0,
         ?bool $isShortLived = null,
-        ?LoggerInterface $logger = null,
+        ?\Psr\Log\LoggerInterface $logger = null,
     ) {
         $isShortLived ??= !in_array(PHP_SAPI, ['cli', 'phpdbg', 'embed', 'micro'], true);
         $minStep ??= $isShortLived ? 1 : 10;
@@ -51,7 +50,7 @@ final class Client
             throw HapaxException::invalid($wrong);
         }
         $this->options = ['servers' => (array) $servers] + compact('token', 'tls', 'minStep', 'maxStep', 'ahead', 'deadline', 'callTimeout', 'isShortLived', 'logger');
-        $this->state = new State($this->options, false, null);
+        $this->state = new State($this->options, null);
     }
 
     /** The numbers of a tag, which its first use creates unless the servers forbid that. */
@@ -91,7 +90,7 @@ final class Client
     private function here(): State
     {
         if (!$this->state->isHere()) {
-            $this->state = $this->state->child();
+            $this->state = new State($this->options, $this->state);
         }
         return $this->state;
     }

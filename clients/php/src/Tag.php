@@ -4,9 +4,7 @@ declare(strict_types=1);
 
 namespace Hapax;
 
-use Hapax\Internal\Process;
-use Hapax\Internal\State;
-use Hapax\Internal\Stretch;
+use Hapax\Internal\{State, Stretch};
 
 /** A tag's numbers. Make it once or each time: it holds nothing. */
 final class Tag
@@ -70,7 +68,7 @@ final class Tag
     {
         $until = $this->until($count, $deadline);
         $read = function (array $answer, array $sent): array {
-            $numbers = Stretch::of($answer, $sent);
+            $numbers = new Stretch($answer, $sent);
             $texts = $answer['codes'] ?? null;
             if (!is_array($texts) || count($texts) !== $numbers->count) {
                 throw new \UnexpectedValueException('codes');
@@ -79,7 +77,8 @@ final class Tag
         };
         do {
             $state = ($this->here)();
-            $codes = $state->servers->persist("{$this->path}/take", fn () => ['count' => $count, 'codes' => true], $until, $read, fn () => false);
+            $ask = fn () => $state->servers->ask("{$this->path}/take", ['count' => $count, 'codes' => true], $until, $read);
+            $codes = $state->line($this->name, $this->path)->persist($count, true, $until, $ask);
         } while (!$state->isHere());
         return $codes;
     }
@@ -89,6 +88,6 @@ final class Tag
         if ($count < 1 || $count > 1_000_000) {
             throw HapaxException::invalid("invalid count $count: want 1 to 1,000,000");
         }
-        return Process::now() + ($deadline ?? $this->options['deadline']);
+        return State::now() + ($deadline ?? $this->options['deadline']);
     }
 }

@@ -4,8 +4,6 @@ declare(strict_types=1);
 
 namespace Hapax\Internal;
 
-use RuntimeException;
-
 /** @internal One request and its answer, which is read as it comes. */
 final class Exchange
 {
@@ -19,8 +17,11 @@ final class Exchange
     private bool $isDone = false;
     private bool $isKept = false; // the end of the answer is not that of the connection
 
-    /** @param resource $stream which does not block */
-    public function __construct(public readonly mixed $stream, private string $out, private readonly float $until)
+    /**
+     * @param array{float, float, int} $sent the clocks when so many were asked for
+     * @param resource $stream which does not block
+     */
+    public function __construct(public readonly Server $server, public readonly array $sent, public readonly mixed $stream, private string $out, private readonly float $until)
     {
         $this->write();
     }
@@ -29,8 +30,8 @@ final class Exchange
     public function isDone(float $until): bool
     {
         while (!$this->isDone) {
-            if (Process::now() >= $this->until) {
-                throw new RuntimeException('its time is over');
+            if (State::now() >= $this->until) {
+                throw new \RuntimeException('its time is over');
             }
             $this->write();
             $in = (string) @fread($this->stream, 1 << 16);
@@ -39,8 +40,8 @@ final class Exchange
             if ($in !== '' || $this->isDone) {
                 continue;
             }
-            $left = min($until, $this->until) - Process::now();
-            if ($left <= 0 && Process::now() < $this->until) {
+            $left = min($until, $this->until) - State::now();
+            if ($left <= 0 && State::now() < $this->until) {
                 return false;
             }
             // Not for long: TLS may hold something back that a socket does not show.
@@ -63,25 +64,21 @@ final class Exchange
     private function parse(bool $isEnd): void
     {
         if (strlen($this->in) + strlen($this->body) > self::MAX_ANSWER) {
-            throw new RuntimeException('the answer is too long');
+            throw new \RuntimeException('the answer is too long');
         }
         if ($this->status === 0 && ($at = strpos($this->in, "\r\n\r\n")) !== false) {
-            $lines = explode("\r\n", substr($this->in, 0, $at));
-            if (!preg_match('~^HTTP/1\.[01] ([2-5][0-9]{2})( |$)~', (string) array_shift($lines), $line)) {
-                throw new RuntimeException('the answer is not one of HTTP');
+            $head = substr($this->in, 0, $at);
+            if (!preg_match('~^HTTP/1\.[01] ([2-5][0-9]{2})( |\r|$)~', $head, $line)) {
+                throw new \RuntimeException('the answer is not one of HTTP');
             }
             $this->status = (int) $line[1];
-            foreach ($lines as $line) {
-                [$name, $value] = explode(':', $line, 2) + [1 => ''];
-                $this->headers[strtolower($name)] = trim($value);
-            }
+            preg_match_all('/^([^:\r\n]+):[ \t]*([^\r\n]*?)[ \t]*\r?$/m', $head, $fields);
+            $this->headers = array_combine(array_map(strtolower(...), $fields[1]), $fields[2]);
             $this->in = substr($this->in, $at + 4);
         }
-        if ($this->status !== 0) {
-            $this->isDone = $this->parseBody($isEnd);
-        }
+        $this->isDone = $this->status !== 0 && $this->parseBody($isEnd);
         if ($isEnd && !$this->isDone) {
-            throw new RuntimeException('the connection was closed');
+            throw new \RuntimeException('the connection was closed');
         }
     }
 

@@ -12,11 +12,12 @@ final class Line
     private const MAX_COUNT = 1_000_000;
     private const QUICK = 5.0; // seconds that a stretch lasts, around the ten that it should
     private const SLOW = 20.0;
+    private const PAUSE = 0.05; // seconds after all servers were asked in vain
+    private const MAX_PAUSE = 1.0;
 
     private ?Stretch $current = null;
     private ?Stretch $spare = null;
-    /** @var array{Server, Exchange, array{float, float, int}}|null what was asked for ahead */
-    private ?array $ahead = null;
+    private ?Exchange $ahead = null; // what was asked for ahead
     private int $step;
     private ?string $last = null; // the latest receipt
     private bool $isDead = false; // it was handed back
@@ -33,26 +34,25 @@ final class Line
     /** A number in hand, or null. */
     public function next(): ?int
     {
-        while (($current = $this->current) !== null) {
-            $isOver = $current->isOver();
-            if (!$isOver && ($number = $current->next()) !== null) {
-                return $number;
+        for (;;) {
+            if (($current = $this->current) !== null) {
+                $isOver = $current->isOver();
+                if (!$isOver && ($number = $current->next()) !== null) {
+                    return $number;
+                }
+                $lasted = State::now() - $current->began;
+                if (!$isOver && $lasted < self::QUICK) {
+                    $this->step = min($this->options['maxStep'], 2 * $this->step);
+                } elseif ($lasted > self::SLOW) {
+                    $this->step = max($this->options['minStep'], intdiv($this->step, 2));
+                }
             }
-            $lasted = Process::now() - $current->began;
-            if (!$isOver && $lasted < self::QUICK) {
-                $this->step = min($this->options['maxStep'], 2 * $this->step);
-            } elseif ($lasted > self::SLOW) {
-                $this->step = max($this->options['minStep'], intdiv($this->step, 2));
+            [$this->current, $this->spare] = [$this->spare, null];
+            if (($current = $this->current) === null) {
+                return null;
             }
-            $this->moveUp();
+            $current->began = State::now(); // amid which the handler of a signal may use it up
         }
-        return null;
-    }
-
-    private function moveUp(): void
-    {
-        [$this->current, $this->spare] = [$this->spare, null];
-        $this->current?->begin();
     }
 
     /**
@@ -62,23 +62,52 @@ final class Line
      */
     public function fetch(int $need, float $until): array
     {
-        [$isModest, $isNested, $this->isBusy] = [$this->isBusy, $this->isBusy, true];
-        $body = function () use (&$isModest, $need): array {
-            $count = $isModest || !$this->keeps ? $need : min(self::MAX_COUNT, max($this->step, $need));
-            return $this->body($count) + ($this->options['isShortLived'] && $count === $need ? ['receipt' => false] : []);
-        };
-        $asksLess = function (HapaxException $e, int $asked) use (&$isModest, $need): bool {
-            if ($e->status !== 429 && $e->status !== 507) {
-                return false;
-            }
-            [$isModest, $this->step] = [true, $this->options['minStep']];
-            return $asked > $need;
+        [$isNested, $this->isBusy] = [$this->isBusy, true];
+        $ask = function (int $count) use ($need, $until, $isNested): array {
+            $body = $this->body($count) + ($this->options['isShortLived'] && $count === $need ? ['receipt' => false] : []);
+            return $this->keep($this->servers->ask("{$this->path}/take", $body, $until, fn (array $answer, array $sent) => new Stretch($answer, $sent)), $need, $isNested);
         };
         try {
-            return $this->keep($this->servers->persist("{$this->path}/take", $body, $until, Stretch::of(...), $asksLess), $need, $isNested);
+            return $this->persist($need, $isNested, $until, $ask);
         } finally {
             $this->isBusy = $isNested;
         }
+    }
+
+    /**
+     * Asks until a server answers, or the deadline is over.
+     *
+     * @param bool $isModest whether it asks for no more than is needed
+     * @param callable(int): mixed $ask
+     */
+    public function persist(int $need, bool $isModest, float $until, callable $ask): mixed
+    {
+        $said = null; // the last that a server said
+        for ($failures = 0;;) {
+            $count = $isModest || !$this->keeps ? $need : min(self::MAX_COUNT, max($this->step, $need));
+            try {
+                return $ask($count);
+            } catch (HapaxException $e) {
+                $said = $said === null || $e->status !== 0 ? $e : $said;
+                $isFull = $e->status === 507;
+                $wait = $isFull ? 0.0 : max(self::pause($failures++), $e->retryAfter);
+                if ($e->final || ($isFull && $count === $need)) {
+                    throw $e;
+                }
+                if (!$isFull && State::now() + $wait >= $until) {
+                    throw $said;
+                }
+                if ($isFull || $e->status === 429) {
+                    [$isModest, $this->step] = [true, $this->options['minStep']];
+                }
+                usleep((int) (1e6 * $wait));
+            }
+        }
+    }
+
+    private static function pause(int $failures): float
+    {
+        return min(self::MAX_PAUSE, self::PAUSE * 2 ** min($failures, 10));
     }
 
     /** Asks for the next stretch when half of the current one is used. */
@@ -86,7 +115,7 @@ final class Line
     {
         $current = $this->current;
         if (!$this->options['ahead'] || !$this->keeps || $this->ahead !== null || $this->isBusy || $this->spare !== null || $current === null
-            || 2 * $current->left() > $current->count || Process::now() < $this->retryAt) {
+            || 2 * $current->left() > $current->count || State::now() < $this->retryAt) {
             return;
         }
         $this->ahead = $this->servers->beginAhead("{$this->path}/take", $this->body($this->step));
@@ -98,13 +127,12 @@ final class Line
         if ($this->ahead === null || $this->isBusy) {
             return false;
         }
-        [$server, $exchange, $sent] = $this->ahead;
-        $this->isBusy = true;
+        [$exchange, $this->isBusy] = [$this->ahead, true];
         try {
-            $stretch = $this->servers->read($server, fn () => $exchange, $until, Stretch::of(...), $sent);
+            $stretch = $this->servers->read($exchange->server, fn () => $exchange, $until, fn (array $answer, array $sent) => new Stretch($answer, $sent));
         } catch (HapaxException $e) {
             $this->ahead = null;
-            $this->retryAt = Process::now() + max(Servers::pause($this->failures++), $e->retryAfter);
+            $this->retryAt = State::now() + max(self::pause($this->failures++), $e->retryAfter);
             if ($e->status === 429 || $e->status === 507) {
                 $this->step = $this->options['minStep'];
             }
@@ -154,9 +182,6 @@ final class Line
             return array_map(fn () => $stretch->next(), array_fill(0, $this->isDead ? 0 : min($need, $stretch->count), 0));
         }
         [$this->spare, $this->last, $this->failures, $this->retryAt] = [$stretch, $stretch->receipt, 0, 0.0];
-        if ($this->current === null) {
-            $this->moveUp();
-        }
         return [];
     }
 }

@@ -5,7 +5,6 @@ declare(strict_types=1);
 namespace Hapax\Internal;
 
 use Hapax\HapaxException;
-use RuntimeException;
 
 /** @internal One of the addresses. */
 final class Server
@@ -19,7 +18,7 @@ final class Server
     private readonly string $host;
     private readonly string $path;
     /** @var list<array{resource, float}> */
-    private array $idle = [];
+    public array $idle = [];
 
     public function __construct(string $url, private readonly array $tls)
     {
@@ -35,29 +34,25 @@ final class Server
         $this->path = rtrim($parts['path'] ?? '', '/');
     }
 
-    /** Begins a request; returns null if that takes a new connection and is not to. */
-    public function begin(string $path, string $headers, string $body, float $timeout, bool $mayConnect = true): ?Exchange
+    /**
+     * Begins a request; returns null if that takes a new connection and is not to.
+     *
+     * @param array{float, float, int} $sent the clocks, and how many are asked for
+     */
+    public function begin(string $path, string $headers, string $body, array $sent, float $timeout, bool $mayConnect): ?Exchange
     {
-        $until = Process::now() + $timeout;
         $stream = $this->kept() ?? ($mayConnect ? $this->connect($timeout) : null);
-        if ($stream === null) {
-            return null;
-        }
         $length = strlen($body);
-        return new Exchange($stream, "POST {$this->path}$path HTTP/1.1\r\nHost: {$this->host}\r\nContent-Length: $length\r\n$headers\r\n$body", $until);
+        $request = "POST {$this->path}$path HTTP/1.1\r\nHost: {$this->host}\r\nContent-Length: $length\r\n$headers\r\n$body";
+        return $stream === null ? null : new Exchange($this, $sent, $stream, $request, $sent[0] + $timeout);
     }
 
     /** Keeps the connection, if it can be used again. */
     public function end(Exchange $exchange): void
     {
         if ($exchange->mayGoOn() && count($this->idle) < self::MAX_IDLE) {
-            $this->idle[] = [$exchange->stream, Process::now()];
+            $this->idle[] = [$exchange->stream, State::now()];
         }
-    }
-
-    public function close(): void
-    {
-        $this->idle = [];
     }
 
     /** @return resource|null */
@@ -67,7 +62,7 @@ final class Server
             [$stream, $since] = array_pop($this->idle);
             [$read, $write, $except] = [[$stream], [], []];
             // One that has something to read was closed, or says what nobody asked for.
-            if (Process::now() - $since < self::IDLE_FOR && @stream_select($read, $write, $except, 0) === 0) {
+            if (State::now() - $since < self::IDLE_FOR && @stream_select($read, $write, $except, 0) === 0) {
                 return $stream;
             }
         }
@@ -80,7 +75,7 @@ final class Server
         $context = stream_context_create(['ssl' => $this->tls, 'socket' => ['tcp_nodelay' => true]]);
         $stream = @stream_socket_client($this->address, $number, $why, max(0.001, $timeout), STREAM_CLIENT_CONNECT, $context);
         if ($stream === false) {
-            throw new RuntimeException($why !== '' ? $why : 'no connection; over https, its certificate may not be one that is trusted');
+            throw new \RuntimeException($why !== '' ? $why : 'no connection; over https, its certificate may not be one that is trusted');
         }
         stream_set_blocking($stream, false);
         return $stream;

@@ -6,7 +6,7 @@ namespace Hapax\Internal;
 
 use Hapax\HapaxException;
 
-/** @internal What a client has in one process. A child of fork begins with another one. */
+/** @internal What a client has in one process, and what tells processes apart. A child of fork begins with another one. */
 final class State
 {
     private const MAX_TAGS = 10_000;
@@ -16,21 +16,36 @@ final class State
     /** @var array<string, Line> */
     private array $lines = [];
 
-    public function __construct(private readonly array $options, private bool $isClosed, ?string $store)
+    private bool $isClosed;
+
+    /** @param self|null $parent what the process had that this one is a child of */
+    public function __construct(private readonly array $options, ?self $parent)
     {
-        $this->here = Process::here();
-        $this->servers = new Servers($options, $store);
+        $this->here = self::here();
+        $this->isClosed = $parent?->isClosed ?? false;
+        $this->servers = new Servers($options, $parent?->servers->store);
     }
 
     public function isHere(): bool
     {
-        return $this->here === Process::here();
+        return $this->here === self::here();
     }
 
-    /** What the child has of what its parent had. */
-    public function child(): self
+    /** What no other process has: its ID, which a later one may repeat, and the time of its start. */
+    private static function here(): string
     {
-        return new self($this->options, $this->isClosed, $this->servers->store);
+        // Not /proc/self/stat: PHP remembers where the link leads, which after a fork is to the parent.
+        $id = (string) @readlink('/proc/self');
+        $stat = $id === '' ? '' : (string) @file_get_contents("/proc/$id/stat", false, null, 0, 1024);
+        // The name, which is in parentheses, may hold anything.
+        $start = explode(' ', substr($stat, (int) strrpos($stat, ')')), 22)[20] ?? '';
+        return getmypid() . " $id $start";
+    }
+
+    /** Seconds of a clock that only goes forward. */
+    public static function now(): float
+    {
+        return hrtime(true) / 1e9;
     }
 
     public function line(string $name, string $path): Line
@@ -50,7 +65,7 @@ final class State
     public function close(): void
     {
         $this->isClosed = true;
-        $until = Process::now() + 1.0; // do not wait longer
+        $until = self::now() + 1.0; // do not wait longer
         foreach ($this->lines as $line) {
             $line->handBack($until);
         }

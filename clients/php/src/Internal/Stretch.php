@@ -4,8 +4,6 @@ declare(strict_types=1);
 
 namespace Hapax\Internal;
 
-use UnexpectedValueException;
-
 /** @internal Numbers that were taken with one request, and how many of them are used. */
 final class Stretch
 {
@@ -13,7 +11,7 @@ final class Stretch
     public readonly bool $keeps;
     public readonly ?string $receipt;
     public readonly int $returnable;
-    public float $began;
+    public float $began = 0.0; // when it became the current one
     private int $used = 0;
     private int $first = 0;
     private int $delta = 0;
@@ -23,34 +21,29 @@ final class Stretch
     private readonly float $endsWall;
 
     /** @param array{float, float, int} $sent the clocks when so many were asked for */
-    public static function of(array $answer, array $sent): self
-    {
-        return new self($answer, $sent);
-    }
-
-    private function __construct(array $answer, array $sent)
+    public function __construct(array $answer, array $sent)
     {
         [$clock, $wall, $asked] = $sent;
         $count = $answer['count'] ?? null;
         if (!is_int($count) || $count < 1 || $count > $asked) {
-            throw new UnexpectedValueException('count');
+            throw new \UnexpectedValueException('count');
         }
         if (isset($answer['first'])) {
             $this->first = self::integer($answer['first']);
             $this->delta = self::integer($answer['delta'] ?? null);
             if (!is_int($this->first + ($count - 1) * $this->delta)) { // else it is a float
-                throw new UnexpectedValueException('first');
+                throw new \UnexpectedValueException('first');
             }
         } else {
             $ids = $answer['ids'] ?? null;
             if (!is_array($ids) || !array_is_list($ids) || count($ids) !== $count) {
-                throw new UnexpectedValueException('ids');
+                throw new \UnexpectedValueException('ids');
             }
             $this->ids = array_map(self::integer(...), $ids);
         }
         $valid = $answer['valid_for'] ?? 0;
         if (!(is_int($valid) || is_float($valid)) || !($valid >= 0)) {
-            throw new UnexpectedValueException('valid_for');
+            throw new \UnexpectedValueException('valid_for');
         }
         [$this->count, $this->keeps] = [$count, $valid > 0];
         $this->receipt = is_string($answer['receipt'] ?? null) ? $answer['receipt'] : null;
@@ -61,7 +54,7 @@ final class Stretch
     private static function integer(mixed $text): int
     {
         if (!is_string($text) || !preg_match('/^[1-9][0-9]{0,18}$/D', $text) || (string) (int) $text !== $text) {
-            throw new UnexpectedValueException(var_export($text, true) . ' is no number');
+            throw new \UnexpectedValueException(var_export($text, true) . ' is no number');
         }
         return (int) $text;
     }
@@ -75,11 +68,6 @@ final class Stretch
             return null;
         }
         return $this->ids === null ? $this->first + $at * $this->delta : $this->ids[$at];
-    }
-
-    public function begin(): void
-    {
-        $this->began = Process::now();
     }
 
     public function left(): int
@@ -97,6 +85,6 @@ final class Stretch
     public function isOver(): bool
     {
         // The clock that only goes forward may stand still while a machine sleeps.
-        return Process::now() >= $this->ends || microtime(true) >= $this->endsWall;
+        return State::now() >= $this->ends || microtime(true) >= $this->endsWall;
     }
 }
