@@ -18,17 +18,17 @@
 //! };
 //! ```
 
-mod json;
 mod line;
 mod process;
 mod servers;
 #[cfg(test)]
 mod tests;
 
-use line::{Closed, Line, Next, MAX_COUNT, MAX_PAUSE, PAUSE};
+use line::{Ending, Line, MAX_COUNT, MAX_PAUSE, PAUSE};
+use serde_json::json;
 use servers::Servers;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use std::{error, fmt, thread};
@@ -89,98 +89,79 @@ pub struct Code {
     pub period: String,
 }
 
-/// How a client is to be. Every setting has a default.
+/// How a client is to be: `Options { servers: vec![…], ..Options::default() }`.
 #[derive(Clone)]
-pub struct Builder {
-    servers: Vec<String>,
-    token: Option<String>,
+pub struct Options {
+    /// Such as `http://127.0.0.1:8080`. All of them share one store.
+    pub servers: Vec<String>,
+    /// With the scopes `issue` and `lease`, or `issue` alone; then nothing is handed back. None.
+    pub token: Option<String>,
+    /// How to speak TLS, such as with certificates of one's own. As ureq does.
     #[cfg(feature = "tls")]
-    tls: Option<ureq::tls::TlsConfig>,
-    min_step: usize,
-    max_step: usize,
-    ahead: bool,
-    deadline: Duration,
-    call_timeout: Duration,
+    pub tls: ureq::tls::TlsConfig,
+    /// How many numbers are fetched at once, at least and at most: within these it follows ten
+    /// seconds of use. 10 and 100,000.
+    pub min_step: usize,
+    pub max_step: usize,
+    /// Whether the next stretch is fetched in the background. Without, the process may be frozen
+    /// between calls. True.
+    pub ahead: bool,
+    /// How long a call waits for numbers. 5 s.
+    pub deadline: Duration,
+    /// How long one server may take before the next is asked. 3 s.
+    pub call_timeout: Duration,
     #[cfg(test)]
-    twin: &'static str,
+    twin: tests::Twin,
 }
 
-impl Builder {
-    /// Adds a server, such as `http://127.0.0.1:8080`. All of them share one store.
-    pub fn server(mut self, url: impl Into<String>) -> Self {
-        self.servers.push(url.into().trim_end_matches('/').into());
-        self
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            servers: Vec::new(),
+            token: None,
+            #[cfg(feature = "tls")]
+            tls: Default::default(),
+            min_step: 10,
+            max_step: 100_000,
+            ahead: true,
+            deadline: Duration::from_secs(5),
+            call_timeout: Duration::from_secs(3),
+            #[cfg(test)]
+            twin: Default::default(),
+        }
     }
+}
 
-    /// With the scopes `issue` and `lease`, or `issue` alone; then nothing is handed back.
-    pub fn token(mut self, token: impl Into<String>) -> Self {
-        self.token = Some(token.into());
-        self
-    }
-
-    /// How to speak TLS, such as with certificates of one's own.
-    #[cfg(feature = "tls")]
-    pub fn tls(mut self, tls: ureq::tls::TlsConfig) -> Self {
-        self.tls = Some(tls);
-        self
-    }
-
-    /// How many numbers are fetched at once, at least and at most (10, 100,000): within these it
-    /// follows ten seconds of use.
-    pub fn step(mut self, min: usize, max: usize) -> Self {
-        (self.min_step, self.max_step) = (min, max);
-        self
-    }
-
-    /// Whether the next stretch is fetched in the background (true). Without, the process may be
-    /// frozen between calls.
-    pub fn ahead(mut self, ahead: bool) -> Self {
-        self.ahead = ahead;
-        self
-    }
-
-    /// How long a call waits for numbers (5 s).
-    pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = deadline;
-        self
-    }
-
-    /// How long one server may take before the next is asked (3 s).
-    pub fn call_timeout(mut self, timeout: Duration) -> Self {
-        self.call_timeout = timeout;
-        self
-    }
-
-    /// Makes the client, which connects at its first use.
-    pub fn build(self) -> Result<Client, Error> {
+impl Options {
+    /// Says what is wrong with them.
+    fn check(&self) -> Result<(), Error> {
         let invalid = |detail: String| Err(Error::refused("invalid_argument", detail));
         let (min, max) = (self.min_step, self.max_step);
         let lengths = [("deadline", self.deadline), ("call_timeout", self.call_timeout)];
-        let plain = |url: &&String| {
+        let is_server = |url: &String| {
             let secure = cfg!(feature = "tls").then_some("https://").and_then(|scheme| url.strip_prefix(scheme));
-            let host = url.strip_prefix("http://").or(secure);
-            !host.is_some_and(|host| !host.is_empty() && !host.starts_with(['/', ':']) && host.bytes().all(|b| b.is_ascii_graphic() && !b"@?#\\".contains(&b)))
+            let host = url.strip_prefix("http://").or(secure).unwrap_or_default();
+            !host.is_empty() && !host.starts_with(['/', ':']) && host.bytes().all(|b| b.is_ascii_graphic() && !b"@?#\\".contains(&b))
         };
-        if self.servers.is_empty() || self.servers.iter().any(|url| plain(&url)) {
+        if self.servers.is_empty() || !self.servers.iter().all(is_server) {
             return invalid("a server is missing or wrong (not shown): want some such as http://127.0.0.1:8080, or https:// with the feature tls".into());
         }
         if self.token.as_ref().is_some_and(|token| token.is_empty() || !token.bytes().all(|b| b.is_ascii_graphic())) {
             return invalid("invalid token (not shown): want one as hapax token new prints it".into());
         }
         if min < 1 || max < min || max > MAX_COUNT {
-            return invalid(format!("invalid step {min} to {max}: want 1 to {MAX_COUNT}, the first no more than the second"));
+            return invalid(format!("invalid min_step {min} and max_step {max}: want 1 to {MAX_COUNT}, the first no more than the second"));
         }
-        if let Some((name, value)) = lengths.iter().find(|(_, d)| d.is_zero() || *d > LONGEST) {
-            return invalid(format!("invalid {name} {value:?}: want more than 0, up to 3600 s"));
+        match lengths.iter().find(|(_, d)| d.is_zero() || *d > LONGEST) {
+            Some((name, value)) => invalid(format!("invalid {name} {value:?}: want more than 0, up to 3600 s")),
+            None => Ok(()),
         }
-        let state = Arc::into_raw(Arc::new(State::new(&self, None))).cast_mut();
-        Ok(Client(Arc::new(Inner { options: self, state: AtomicPtr::new(state) })))
     }
 
     /// Whether a test has this client do wrong.
     fn broken(&self, _how: &str) -> bool {
         #[cfg(test)]
-        return self.twin == _how;
+        return self.twin.name == _how;
         #[cfg(not(test))]
         false
     }
@@ -191,18 +172,21 @@ impl Builder {
 struct State {
     here: (u64, u32),
     lines: Mutex<HashMap<String, Arc<Line>>>,
-    closed: Closed,
+    closed: AtomicBool,
     servers: Servers,
 }
 
 impl State {
-    fn new(options: &Builder, store: Option<String>) -> State {
-        State { here: process::here(), lines: Mutex::default(), closed: Closed::default(), servers: Servers::new(options, store) }
+    /// Makes the state of this process, after that of its parent if it is a child.
+    fn leak(options: &Options, parent: Option<&State>) -> *mut State {
+        let closed = parent.is_some_and(|parent| parent.closed.load(Ordering::SeqCst)).into();
+        let servers = Servers::new(options, parent.and_then(|parent| parent.servers.store()));
+        Arc::into_raw(Arc::new(State { here: process::here(), lines: Mutex::default(), closed, servers })).cast_mut()
     }
 }
 
 struct Inner {
-    options: Builder,
+    options: Options,
     state: AtomicPtr<State>, // of an Arc
 }
 
@@ -219,11 +203,7 @@ impl Inner {
         if state.here == process::here() || self.options.broken("does not look at the process") {
             return state;
         }
-        let new = State::new(&self.options, state.servers.store());
-        if state.closed.is_set() {
-            new.closed.set();
-        }
-        let new = Arc::into_raw(Arc::new(new)).cast_mut();
+        let new = State::leak(&self.options, Some(&state));
         std::mem::forget(state); // with its locks and connections, which are the parent's
         if self.state.compare_exchange(now, new, Ordering::AcqRel, Ordering::Acquire).is_err() {
             drop(unsafe { Arc::from_raw(new) }); // SAFETY: another thread was first, and nobody saw it
@@ -232,15 +212,12 @@ impl Inner {
     }
 
     fn close(&self) {
-        let state = self.here();
-        if state.closed.set() {
+        let (state, until) = (self.here(), Instant::now() + HAND_BACK);
+        if state.closed.swap(true, Ordering::SeqCst) {
             return;
         }
-        let until = Instant::now() + HAND_BACK;
         let lines: Vec<Arc<Line>> = lock(&state.lines).values().cloned().collect();
-        for line in lines {
-            line.hand_back(&state.servers, until);
-        }
+        lines.iter().for_each(|line| line.hand_back(&state.servers, until));
     }
 }
 
@@ -258,25 +235,15 @@ impl Drop for Inner {
 pub struct Client(Arc<Inner>);
 
 impl Client {
-    /// A client of one server with default settings.
+    /// A client of one server with default options. It connects at its first use.
     pub fn new(server: &str) -> Result<Client, Error> {
-        Client::builder().server(server).build()
+        Client::with(Options { servers: vec![server.into()], ..Options::default() })
     }
 
-    pub fn builder() -> Builder {
-        Builder {
-            servers: Vec::new(),
-            token: None,
-            #[cfg(feature = "tls")]
-            tls: None,
-            min_step: 10,
-            max_step: 100_000,
-            ahead: true,
-            deadline: Duration::from_secs(5),
-            call_timeout: Duration::from_secs(3),
-            #[cfg(test)]
-            twin: "",
-        }
+    pub fn with(options: Options) -> Result<Client, Error> {
+        options.check()?;
+        let state = AtomicPtr::new(State::leak(&options, None));
+        Ok(Client(Arc::new(Inner { options, state })))
     }
 
     /// The numbers of a tag, which its first use creates unless the servers forbid that. A tag
@@ -317,16 +284,16 @@ impl Tag {
         let mut got = Vec::new();
         loop {
             let (state, line) = self.line()?;
-            let next = line.pick(options, count, &mut got);
-            match self.pass(&state, &line, next) {
-                None => return Ok(got),
-                Some(Next::Fetch(ending)) => {
-                    let need = count - got.len();
-                    self.persist(&state, &line, need, until, false, |n| line.take(&state.servers, n, need, until, &mut got))?;
-                    drop(ending);
+            let (ending, fetch) = line.pick(options, count, &mut got);
+            let need = count - got.len();
+            match ending {
+                _ if need == 0 => {
+                    self.fetch_ahead(state, line, ending);
+                    return Ok(got);
                 }
-                Some(Next::Wait(fetch)) if fetch.wait(until) => {}
-                Some(_) => return Err(Error::unavailable(format!("no number of {:?} came in time", self.name))),
+                Some(_ending) => self.persist(&state, &line, need, until, false, |n| line.take(&state.servers, n, need, until, &mut got))?,
+                None if line.wait(fetch, until) => {}
+                None => return Err(Error::unavailable(format!("no number of {:?} came in time", self.name))),
             }
         }
     }
@@ -335,8 +302,8 @@ impl Tag {
     pub fn try_next(&self) -> Result<Option<i64>, Error> {
         let (state, line) = self.line()?;
         let mut got = Vec::new();
-        let next = line.pick(&self.client.0.options, 1, &mut got);
-        self.pass(&state, &line, next);
+        let (ending, _) = line.pick(&self.client.0.options, 1, &mut got);
+        self.fetch_ahead(state, line, ending.filter(|_| !got.is_empty()));
         Ok(got.pop())
     }
 
@@ -347,45 +314,37 @@ impl Tag {
         let until = Instant::now() + self.client.0.options.deadline;
         let path = format!("{}/take", line.path);
         self.persist(&state, &line, count, until, true, |n| {
-            state.servers.ask(&path, &format!("{{\"count\":{n},\"codes\":true}}"), until, |answer, sent| line::codes(answer, n, sent))
+            state.servers.ask(&path, &json!({ "count": n, "codes": true }), until, |answer, sent| line::codes(answer, n, sent))
         })
     }
 
     fn line(&self) -> Result<(Arc<State>, Arc<Line>), Error> {
         let state = self.client.0.here(); // before any lock
-        if state.closed.is_set() {
+        if state.closed.load(Ordering::SeqCst) {
             return Err(Error::closed());
         }
-        let mut lines = lock(&state.lines);
-        if let Some(line) = lines.get(&self.name) {
-            let line = line.clone();
-            drop(lines);
-            return Ok((state, line));
-        }
-        if !(1..=MAX_TAG).contains(&self.name.len()) {
-            return Err(Error::refused("invalid_tag", format!("invalid tag of {} bytes: want 1 to {MAX_TAG}", self.name.len())));
-        }
-        if lines.len() >= MAX_TAGS {
-            return Err(Error::refused("limit_exceeded", format!("this client has {MAX_TAGS} tags already; make another one for more")));
-        }
-        let line = Arc::new(Line::new(path(&self.name), self.client.0.options.min_step));
-        lines.insert(self.name.clone(), line.clone());
+        let (mut lines, bytes) = (lock(&state.lines), self.name.len());
+        let line = match lines.get(&self.name) {
+            Some(line) => line.clone(),
+            None if !(1..=MAX_TAG).contains(&bytes) => return Err(Error::refused("invalid_tag", format!("invalid tag of {bytes} bytes: want 1 to {MAX_TAG}"))),
+            None if lines.len() >= MAX_TAGS => return Err(Error::refused("limit_exceeded", format!("this client has {MAX_TAGS} tags already; make another one for more"))),
+            None => {
+                let line = Arc::new(Line::new(path(&self.name), self.client.0.options.min_step));
+                lines.entry(self.name.clone()).or_insert(line).clone()
+            }
+        };
         drop(lines);
         Ok((state, line))
     }
 
-    /// Begins to fetch ahead, or passes on what else is to be done.
-    fn pass(&self, state: &Arc<State>, line: &Arc<Line>, next: Next) -> Option<Next> {
-        let Next::FetchAhead(ending) = next else {
-            return if matches!(next, Next::Done) { None } else { Some(next) };
-        };
-        let (state, line, options) = (state.clone(), line.clone(), self.client.0.options.clone());
+    /// Fetches in the background, if that is to begin.
+    fn fetch_ahead(&self, state: Arc<State>, line: Arc<Line>, ending: Option<Ending>) {
+        let (Some(ending), options) = (ending, self.client.0.options.clone()) else { return };
         // If there is no thread to be had, the ending ends the fetch.
         let _ = thread::Builder::new().name("hapax".into()).spawn(move || {
             line.fetch_ahead(&state.servers, &options);
             drop(ending);
         });
-        None
     }
 
     /// Asks until a server answers, or the deadline is over.
@@ -398,15 +357,16 @@ impl Tag {
                 Ok(result) => return Ok(result),
                 Err(e) => e,
             };
+            let full = e.status == 507;
             let again = Instant::now() + pause.max(e.retry_after);
-            if e.last || e.status == 507 && count == need || e.status != 507 && again >= until {
+            if e.last || full && count == need || !full && again >= until {
                 return Err(said.filter(|_| e.status == 0 && !e.last).unwrap_or(e));
             }
             if e.crowded() {
                 modest = true;
                 lock(&line.hand).step = self.client.0.options.min_step;
             }
-            if e.status != 507 && state.closed.wait(again) {
+            if !full && line.pause(again, &state.closed) {
                 return Err(Error::closed());
             }
             if e.status > 0 {

@@ -1,10 +1,10 @@
 //! What a process has in hand of a tag.
 
-use crate::json::{quote, Json};
 use crate::servers::{Sent, Servers};
-use crate::{lock, Builder, Code, Error};
+use crate::{lock, Code, Error, Options};
+use serde_json::{json, Value};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 pub(crate) const MAX_COUNT: usize = 1_000_000;
@@ -13,53 +13,40 @@ const SLOW: Duration = Duration::from_secs(20); // the ten seconds that it shoul
 pub(crate) const PAUSE: Duration = Duration::from_millis(50); // after all servers were asked in vain; it doubles
 pub(crate) const MAX_PAUSE: Duration = Duration::from_secs(1);
 
-enum Numbers {
-    Run { first: i64, delta: i64 },
-    List(Vec<i64>),
-}
-
-/// Numbers that were taken, and how many of them are used.
+/// Numbers that were taken, and those of them that nobody was given yet.
 pub(crate) struct Stretch {
-    numbers: Numbers,
+    numbers: Box<dyn ExactSizeIterator<Item = i64> + Send>,
     count: usize,
-    used: usize,
     receipt: Option<String>,
-    returnable: f64,
-    keeps: bool, // false: for the call that asked
+    returnable: u64,
     began: Instant,
     sent: Sent,
-    valid: Duration,
+    valid: Duration, // zero: for the call that asked
 }
 
 impl Stretch {
-    pub(crate) fn read(answer: &Json, asked: usize, sent: Sent) -> Result<Stretch, String> {
-        let (count, valid) = (answer.number("count"), answer.number("valid_for"));
-        if count.fract() != 0.0 || !(1.0..=asked as f64).contains(&count) || !(valid >= 0.0) {
-            return Err("a wrong count or valid_for".into());
-        }
-        let number = |text: Option<&str>| {
-            let digits = text.filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
-            digits.and_then(|text| text.parse::<i64>().ok()).filter(|n| *n > 0).ok_or_else(|| format!("{text:?} is no number"))
+    pub(crate) fn read(answer: &Value, asked: usize, sent: Sent) -> Result<Stretch, String> {
+        let count = answer["count"].as_u64().and_then(|n| usize::try_from(n).ok()).filter(|n| (1..=asked).contains(n)).ok_or("count")?;
+        let valid = answer.get("valid_for").map_or(Some(0.0), Value::as_f64).filter(|seconds| *seconds >= 0.0).ok_or("valid_for")?;
+        let number = |text: &Value| {
+            let digits = text.as_str().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
+            digits.and_then(|text| text.parse::<i64>().ok()).filter(|n| *n > 0).ok_or_else(|| format!("{text} is no number"))
         };
-        let numbers = if answer.get("first").is_some() {
-            let (first, delta) = (number(answer.text("first"))?, number(answer.text("delta"))?);
-            delta.checked_mul(count as i64 - 1).and_then(|n| n.checked_add(first)).ok_or("a number of more than 63 bits")?;
-            Numbers::Run { first, delta }
+        let numbers: Box<dyn ExactSizeIterator<Item = i64> + Send> = if answer["first"].is_null() {
+            let ids = answer["ids"].as_array().filter(|ids| ids.len() == count).ok_or("other than count numbers")?;
+            Box::new(ids.iter().map(number).collect::<Result<Vec<i64>, String>>()?.into_iter())
         } else {
-            let ids = answer.array("ids", count as usize).iter().map(|id| match id {
-                Json::Text(text) => number(Some(text)),
-                _ => number(None),
-            });
-            let ids = ids.collect::<Result<Vec<i64>, String>>()?;
-            (ids.len() == count as usize).then_some(Numbers::List(ids)).ok_or("other than count numbers")?
+            let (first, delta) = (number(&answer["first"])?, number(&answer["delta"])?);
+            delta.checked_mul(count as i64 - 1).and_then(|n| n.checked_add(first)).ok_or("a number of more than 63 bits")?;
+            Box::new((0..count).map(move |i| first + i as i64 * delta))
         };
-        let receipt = answer.text("receipt").filter(|text| !text.is_empty()).map(String::from);
-        let valid_for = Duration::from_secs_f64(valid.min(1e9));
-        Ok(Stretch { numbers, count: count as usize, used: 0, receipt, returnable: answer.number("returnable"), keeps: valid > 0.0, began: sent.0, sent, valid: valid_for })
+        let receipt = answer["receipt"].as_str().filter(|text| !text.is_empty()).map(String::from);
+        let returnable = answer["returnable"].as_u64().unwrap_or(0);
+        Ok(Stretch { numbers, count, receipt, returnable, began: sent.0, sent, valid: Duration::from_secs_f64(valid.min(1e9)) })
     }
 
     fn left(&self) -> usize {
-        self.count - self.used
+        self.numbers.len()
     }
 
     fn over(&self) -> bool {
@@ -67,55 +54,27 @@ impl Stretch {
         let wall = SystemTime::now().duration_since(self.sent.1).unwrap_or_default();
         self.sent.0.elapsed() >= self.valid || wall >= self.valid
     }
-
-    fn fill(&mut self, got: &mut Vec<i64>, count: usize) {
-        let places = self.used..self.used + self.left().min(count - got.len());
-        self.used = places.end;
-        match &self.numbers {
-            Numbers::Run { first, delta } => got.extend(places.map(|i| first + i as i64 * delta)),
-            Numbers::List(ids) => got.extend_from_slice(&ids[places]),
-        }
-    }
 }
 
-pub(crate) fn codes(answer: &Json, asked: usize, sent: Sent) -> Result<Vec<Code>, String> {
-    let mut stretch = Stretch::read(answer, asked, sent)?;
-    let mut ids = Vec::new();
-    stretch.fill(&mut ids, asked);
-    let texts = answer.array("codes", ids.len());
-    let period = answer.text("period").unwrap_or_default();
-    let codes: Vec<Code> = ids.iter().zip(texts).filter_map(|(id, text)| match text {
-        Json::Text(text) => Some(Code { id: *id, text: text.clone(), period: period.into() }),
-        _ => None,
-    }).collect();
-    (codes.len() == ids.len()).then_some(codes).ok_or("no codes".into())
-}
-
-/// A fetch on its way, for which callers wait.
-#[derive(Default)]
-pub(crate) struct Fetch {
-    done: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Fetch {
-    /// Waits until it is done, or the time has come. It reports whether it is done.
-    pub(crate) fn wait(&self, until: Instant) -> bool {
-        let left = until.saturating_duration_since(Instant::now());
-        let waited = self.changed.wait_timeout_while(lock(&self.done), left, |done| !*done);
-        *waited.unwrap_or_else(|broken| broken.into_inner()).0
-    }
+pub(crate) fn codes(answer: &Value, asked: usize, sent: Sent) -> Result<Vec<Code>, String> {
+    let ids = Stretch::read(answer, asked, sent)?.numbers;
+    let texts = answer["codes"].as_array().filter(|texts| texts.len() == ids.len()).ok_or("codes")?;
+    let period = answer["period"].as_str().unwrap_or_default();
+    let code = |(id, text): (i64, &Value)| Some(Code { id, text: text.as_str()?.into(), period: period.into() });
+    ids.zip(texts).map(code).collect::<Option<Vec<Code>>>().ok_or("codes".into())
 }
 
 pub(crate) struct Line {
     pub(crate) path: String,
     pub(crate) hand: Mutex<Hand>, // never held while waiting
+    changed: Condvar,             // a fetch ended, or the client is being closed
 }
 
 pub(crate) struct Hand {
     current: Option<Stretch>,
     spare: Option<Stretch>,
-    fetch: Option<Arc<Fetch>>, // the one on its way
+    fetches: u64, // that were begun; the last one is on its way if it is
+    is_fetching: bool,
     pub(crate) step: usize,
     last: Option<String>, // the latest receipt
     dead: bool,           // it was handed back
@@ -124,50 +83,52 @@ pub(crate) struct Hand {
     retry_at: Instant,
 }
 
-/// What a call does next.
-pub(crate) enum Next {
-    Done,
-    FetchAhead(Ending),
-    Fetch(Ending),
-    Wait(Arc<Fetch>),
-}
-
 /// Ends a fetch, even if that panics.
-pub(crate) struct Ending(Arc<Line>, Arc<Fetch>);
+pub(crate) struct Ending(Arc<Line>);
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        lock(&self.0.hand).fetch = None;
-        *lock(&self.1.done) = true;
-        self.1.changed.notify_all();
+        lock(&self.0.hand).is_fetching = false;
+        self.0.changed.notify_all();
     }
 }
 
 impl Line {
     pub(crate) fn new(path: String, step: usize) -> Line {
-        let hand = Hand { current: None, spare: None, fetch: None, step, last: None, dead: false, keeps: true, pause: PAUSE, retry_at: Instant::now() };
-        Line { path, hand: Mutex::new(hand) }
+        let hand = Hand { current: None, spare: None, fetches: 0, is_fetching: false, step, last: None, dead: false, keeps: true, pause: PAUSE, retry_at: Instant::now() };
+        Line { path, hand: Mutex::new(hand), changed: Condvar::new() }
     }
 
-    /// Adds what is in hand to what a call has got.
-    pub(crate) fn pick(self: &Arc<Line>, options: &Builder, count: usize, got: &mut Vec<i64>) -> Next {
+    /// Adds what is in hand to what a call has got. It returns the end of a fetch that the caller is
+    /// to begin, and the number of the fetch that is on its way.
+    pub(crate) fn pick(self: &Arc<Line>, options: &Options, count: usize, got: &mut Vec<i64>) -> (Option<Ending>, u64) {
         let mut hand = lock(&self.hand);
-        while got.len() < count && hand.advance(options) {
-            hand.current.as_mut().expect("advance found one").fill(got, count);
+        while got.len() < count {
+            let Some(current) = hand.advance(options) else { break };
+            got.extend(current.numbers.by_ref().take(count - got.len()));
         }
-        let enough = got.len() == count;
-        let half = hand.current.as_ref().is_some_and(|s| 2 * s.used >= s.count);
+        let half = hand.current.as_ref().is_some_and(|s| 2 * s.left() <= s.count);
         let ahead = options.ahead && hand.keeps && hand.spare.is_none() && half && Instant::now() >= hand.retry_at;
-        match &hand.fetch {
-            Some(_) if enough => return Next::Done,
-            Some(fetch) => return Next::Wait(fetch.clone()),
-            None if enough && !ahead => return Next::Done,
-            None => {}
-        }
-        let fetch = Arc::new(Fetch::default());
-        hand.fetch = Some(fetch.clone());
-        let ending = Ending(self.clone(), fetch);
-        if enough { Next::FetchAhead(ending) } else { Next::Fetch(ending) }
+        let begins = !hand.is_fetching && (ahead || got.len() < count);
+        hand.is_fetching |= begins;
+        hand.fetches += u64::from(begins);
+        (begins.then(|| Ending(self.clone())), hand.fetches)
+    }
+
+    /// Waits until a fetch has ended, or the time has come. It reports whether the fetch has.
+    pub(crate) fn wait(&self, fetch: u64, until: Instant) -> bool {
+        self.wait_while(until, |hand| hand.is_fetching && hand.fetches == fetch)
+    }
+
+    /// Pauses until a time, or until the client is closed. It reports whether that is so.
+    pub(crate) fn pause(&self, until: Instant, closed: &AtomicBool) -> bool {
+        self.wait_while(until, |_| !closed.load(Ordering::SeqCst))
+    }
+
+    fn wait_while(&self, until: Instant, goes_on: impl Fn(&Hand) -> bool) -> bool {
+        let left = until.saturating_duration_since(Instant::now());
+        let waited = self.changed.wait_timeout_while(lock(&self.hand), left, |hand| goes_on(hand));
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
     /// How many to ask for, for a call that needs so many.
@@ -178,16 +139,18 @@ impl Line {
 
     /// Asks every server once for the next stretch. What must not be kept goes to the call.
     pub(crate) fn take(&self, servers: &Servers, count: usize, need: usize, until: Instant, got: &mut Vec<i64>) -> Result<(), Error> {
-        let after = lock(&self.hand).last.as_ref().map_or(String::new(), |r| format!(",\"after\":{}", quote(r)));
-        let body = format!("{{\"count\":{count}{after}}}");
-        let mut stretch = servers.ask(&format!("{}/take", self.path), &body, until, |answer, sent| Stretch::read(answer, count, sent))?;
+        let mut body = json!({ "count": count });
+        if let Some(last) = &lock(&self.hand).last {
+            body["after"] = json!(last);
+        }
+        let stretch = servers.ask(&format!("{}/take", self.path), &body, until, |answer, sent| Stretch::read(answer, count, sent))?;
         let mut hand = lock(&self.hand);
         if hand.dead {
             return Ok(()); // a hand-back was sent
         }
-        hand.keeps = stretch.keeps;
-        if !stretch.keeps {
-            stretch.fill(got, got.len() + need);
+        hand.keeps = !stretch.valid.is_zero();
+        if !hand.keeps {
+            got.extend(stretch.numbers.take(need));
             return Ok(());
         }
         (hand.pause, hand.retry_at) = (PAUSE, Instant::now());
@@ -197,7 +160,7 @@ impl Line {
     }
 
     /// Fetches the next stretch, and disturbs nobody if that fails.
-    pub(crate) fn fetch_ahead(&self, servers: &Servers, options: &Builder) {
+    pub(crate) fn fetch_ahead(&self, servers: &Servers, options: &Options) {
         let count = lock(&self.hand).step;
         if let Err(e) = self.take(servers, count, 0, Instant::now() + options.deadline, &mut Vec::new()) {
             log::debug!("hapax: fetching ahead: {e}");
@@ -212,23 +175,21 @@ impl Line {
 
     /// Hands back what nobody was given. From here on it is dead, whatever the answer.
     pub(crate) fn hand_back(&self, servers: &Servers, until: Instant) {
-        let fetch = lock(&self.hand).fetch.clone();
-        if let Some(fetch) = fetch {
-            fetch.wait(until);
-        }
-        let (current, spare) = {
-            let mut hand = lock(&self.hand);
-            hand.dead = true;
-            (hand.current.take(), hand.spare.take())
-        };
+        drop(lock(&self.hand)); // a caller that was about to pause does so
+        self.changed.notify_all(); // and sees that the client is closed
+        self.wait_while(until, |hand| hand.is_fetching);
+        let mut hand = lock(&self.hand);
+        hand.dead = true;
+        let (current, spare) = (hand.current.take(), hand.spare.take());
+        drop(hand);
         let earlier = current.as_ref().map_or(0, Stretch::left);
         let (Some(later), earlier) = (if spare.is_some() { (spare, earlier) } else { (current, 0) }) else { return };
         let mut unused = later.left();
-        if later.returnable >= (unused + earlier) as f64 {
+        if later.returnable >= (unused + earlier) as u64 {
             unused += earlier; // the stretches adjoin
         }
         let Some(receipt) = later.receipt.filter(|_| unused > 0) else { return };
-        let body = format!("{{\"receipt\":{},\"unused\":{unused}}}", quote(&receipt));
+        let body = json!({ "receipt": receipt, "unused": unused });
         if let Err(e) = servers.ask(&format!("{}/handback", self.path), &body, until, |_, _| Ok(())) {
             log::debug!("hapax: handing back: {e}"); // a gap
         }
@@ -237,13 +198,10 @@ impl Line {
 
 impl Hand {
     /// Puts the spare stretch in the place of one that is used up or over, and lets the step
-    /// follow. It reports whether there is a number.
-    fn advance(&mut self, options: &Builder) -> bool {
-        loop {
+    /// follow. It returns one that has a number.
+    fn advance(&mut self, options: &Options) -> Option<&mut Stretch> {
+        while !self.current.as_ref().is_some_and(|s| s.left() > 0 && (!s.over() || options.broken("goes past the end"))) {
             if let Some(current) = &self.current {
-                if current.left() > 0 && (!current.over() || options.broken("goes past the end")) {
-                    return true;
-                }
                 let lasted = current.began.elapsed();
                 if current.left() == 0 && lasted < QUICK {
                     self.step = options.max_step.min(2 * self.step);
@@ -252,33 +210,8 @@ impl Hand {
                 }
             }
             self.current = self.spare.take();
-            match &mut self.current {
-                Some(current) => current.began = Instant::now(),
-                None => return false,
-            }
+            self.current.as_mut()?.began = Instant::now();
         }
-    }
-}
-
-/// A flag that waiting callers see at once.
-#[derive(Default)]
-pub(crate) struct Closed {
-    flag: AtomicBool,
-    fetch: Fetch,
-}
-
-impl Closed {
-    pub(crate) fn is_set(&self) -> bool {
-        self.flag.load(Ordering::SeqCst)
-    }
-
-    pub(crate) fn set(&self) -> bool {
-        *lock(&self.fetch.done) = true;
-        self.fetch.changed.notify_all();
-        self.flag.swap(true, Ordering::SeqCst)
-    }
-
-    pub(crate) fn wait(&self, until: Instant) -> bool {
-        self.fetch.wait(until)
+        self.current.as_mut()
     }
 }

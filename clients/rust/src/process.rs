@@ -50,9 +50,6 @@ fn page() -> Option<&'static AtomicU64> {
     // atomic number at its beginning stays valid; the kernel alone changes it besides.
     unsafe {
         let at = mmap(std::ptr::null_mut(), SIZE, READ_WRITE, PRIVATE | ANONYMOUS, -1, 0);
-        if at as isize == -1 || madvise(at, SIZE, WIPE_ON_FORK) != 0 {
-            return None;
-        }
-        Some(&*at.cast::<AtomicU64>())
+        (at as isize != -1 && madvise(at, SIZE, WIPE_ON_FORK) == 0).then(|| &*at.cast::<AtomicU64>())
     }
 }

@@ -1,6 +1,7 @@
 //! Asks servers: one until it fails, and then the next.
 
-use crate::{json::Json, Builder, Error};
+use crate::{lock, Error, Options};
+use serde_json::Value;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
@@ -18,34 +19,27 @@ pub(crate) struct Sent(pub(crate) Instant, pub(crate) SystemTime);
 /// The servers of one client, in one process.
 pub(crate) struct Servers {
     agent: ureq::Agent,
-    options: Builder,
+    pub(crate) options: Options,
     preferred: AtomicUsize,
     rests: Vec<Mutex<Instant>>, // until when each is asked last
     store: OnceLock<String>,
-    #[cfg(test)]
-    late: crate::tests::Late,
 }
 
 impl Servers {
-    pub(crate) fn new(options: &Builder, store: Option<String>) -> Servers {
+    pub(crate) fn new(options: &Options, store: Option<String>) -> Servers {
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .max_redirects(0) // the token is for these servers alone
             .max_redirects_will_error(false)
             .user_agent(concat!("hapax-rust/", env!("CARGO_PKG_VERSION")));
         #[cfg(feature = "tls")]
-        let config = match &options.tls {
-            Some(tls) => config.tls_config(tls.clone()),
-            None => config,
-        };
+        let config = config.tls_config(options.tls.clone());
         Servers {
             agent: config.build().new_agent(),
             preferred: AtomicUsize::new(0),
             rests: options.servers.iter().map(|_| Mutex::new(Instant::now())).collect(),
             store: store.map(OnceLock::from).unwrap_or_default(),
             options: options.clone(),
-            #[cfg(test)]
-            late: Default::default(),
         }
     }
 
@@ -54,11 +48,11 @@ impl Servers {
     }
 
     /// Asks each server once, until one gives an answer that can be read.
-    pub(crate) fn ask<T>(&self, path: &str, body: &str, until: Instant, read: impl Fn(&Json, Sent) -> Result<T, String>) -> Result<T, Error> {
+    pub(crate) fn ask<T>(&self, path: &str, body: &Value, until: Instant, read: impl Fn(&Value, Sent) -> Result<T, String>) -> Result<T, Error> {
         let (count, first) = (self.rests.len(), self.preferred.load(Ordering::Relaxed));
         let now = Instant::now();
         let mut order: Vec<usize> = (0..count).map(|i| (first + i) % count).collect();
-        order.sort_by_key(|i| *crate::lock(&self.rests[*i]) > now); // is stable
+        order.sort_by_key(|i| *lock(&self.rests[*i]) > now); // is stable
         let mut last: Option<Error> = None;
         let mut soonest = LONGEST;
         for i in order {
@@ -68,7 +62,10 @@ impl Servers {
                 break;
             }
             let server = &self.options.servers[i];
-            let answer = self.one(server, path, body, left.min(self.options.call_timeout));
+            #[cfg(not(test))]
+            let answer = self.send(server, path, body, left.min(self.options.call_timeout));
+            #[cfg(test)]
+            let answer = crate::tests::send(self, server, path, body, left.min(self.options.call_timeout));
             let failed = match answer.and_then(|answer| read(&answer, sent).map_err(|why| Error::unavailable(format!("{server} answered with something else than numbers: {why}")))) {
                 Ok(result) => {
                     self.preferred.store(i, Ordering::Relaxed);
@@ -78,7 +75,7 @@ impl Servers {
                 Err(e) => e,
             };
             log::warn!("hapax: {failed}");
-            *crate::lock(&self.rests[i]) = Instant::now() + REST.max(failed.retry_after);
+            *lock(&self.rests[i]) = Instant::now() + REST.max(failed.retry_after);
             soonest = soonest.min(failed.retry_after);
             if last.is_none() || failed.status > 0 {
                 last = Some(failed);
@@ -88,21 +85,8 @@ impl Servers {
         Err(Error { retry_after: if last.status == 0 && soonest == LONGEST { Duration::ZERO } else { soonest }, ..last })
     }
 
-    #[cfg(test)]
-    pub(crate) fn is(&self, twin: &str) -> bool {
-        self.options.twin == twin
-    }
-
-    fn one(&self, server: &str, path: &str, body: &str, timeout: Duration) -> Result<Json, Error> {
-        #[cfg(test)]
-        if let Some(made) = self.late.broken(self, server, path, body, timeout) {
-            return made;
-        }
-        self.send(server, path, body, timeout)
-    }
-
-    pub(crate) fn send(&self, server: &str, path: &str, body: &str, timeout: Duration) -> Result<Json, Error> {
-        let mut request = self.agent.post(format!("{server}{path}")).header("Content-Type", "application/json");
+    pub(crate) fn send(&self, server: &str, path: &str, body: &Value, timeout: Duration) -> Result<Value, Error> {
+        let mut request = self.agent.post(format!("{}{path}", server.trim_end_matches('/'))).header("Content-Type", "application/json");
         if let Some(token) = &self.options.token {
             request = request.header("Authorization", format!("Bearer {token}"));
         }
@@ -110,17 +94,17 @@ impl Servers {
             request = request.header(STORE, store);
         }
         let lost = |e| Error::unavailable(format!("{server} did not answer: {e}"));
-        let mut answer = request.config().timeout_global(Some(timeout)).build().send(body).map_err(lost)?;
+        let mut answer = request.config().timeout_global(Some(timeout)).build().send(body.to_string()).map_err(lost)?;
         let text = answer.body_mut().with_config().limit(MAX_ANSWER).read_to_vec().map_err(lost)?;
-        let fields = std::str::from_utf8(&text).ok().and_then(Json::read).unwrap_or(Json::Other);
+        let fields: Value = serde_json::from_slice(&text).unwrap_or_default();
         let header = |name| answer.headers().get(name).and_then(|value| value.to_str().ok());
         if answer.status() != 200 {
             let status = answer.status().as_u16();
-            let Some(code) = fields.text("code") else {
+            let Some(code) = fields["code"].as_str() else {
                 return Err(Error::unavailable(format!("{server} answered with status {status}; is it a hapax server?")));
             };
             let after = header("Retry-After").and_then(|s| s.parse().ok()).map_or(Duration::ZERO, Duration::from_secs);
-            let detail = fields.text("detail").or(fields.text("title")).unwrap_or_default();
+            let detail = fields["detail"].as_str().or(fields["title"].as_str()).unwrap_or_default();
             return Err(Error { code: code.into(), detail: detail.into(), last: REFUSED.contains(&status), status, retry_after: after.min(LONGEST) });
         }
         match header(STORE) {

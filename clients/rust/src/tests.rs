@@ -1,10 +1,9 @@
 //! Plays all transcripts, and has broken clients fail those that are about what they do wrong.
 //! They need HAPAX, the path of a built hapax.
 
-use crate::json::Json;
 use crate::servers::Servers;
-use crate::{lock, Builder, Client, Error};
-use serde_json::Value;
+use crate::{lock, Client, Error, Options};
+use serde_json::{json, Value};
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
@@ -45,10 +44,9 @@ impl TestServer {
         server
     }
 
-    fn client(&self) -> Builder {
+    fn options(&self) -> Options {
         let minute = Duration::from_secs(60);
-        let builder = Client::builder().deadline(minute).call_timeout(minute);
-        self.servers.iter().fold(builder, |builder, url| builder.server(url))
+        Options { servers: self.servers.clone(), deadline: minute, call_timeout: minute, ..Options::default() }
     }
 
     fn ask(&self, path: &str, body: Option<&Value>) -> Result<String, String> {
@@ -71,34 +69,39 @@ impl Drop for TestServer {
     }
 }
 
-/// What a broken client keeps of answers.
-#[derive(Default)]
-pub(crate) struct Late(Mutex<(Option<Result<Json, Error>>, i64)>);
+/// How a client is broken, and what it keeps of answers for that.
+#[derive(Clone, Default)]
+pub(crate) struct Twin {
+    pub(crate) name: &'static str,
+    late: Arc<Mutex<Option<Result<Value, Error>>>>,
+    above: Arc<Mutex<i64>>,
+}
 
-impl Late {
-    pub(crate) fn broken(&self, servers: &Servers, server: &str, path: &str, body: &str, timeout: Duration) -> Option<Result<Json, Error>> {
-        let mut mine = lock(&self.0);
-        if servers.is("uses a late answer") {
-            if let Some(late) = mine.0.take() {
-                return Some(late);
+/// Sends a request as the client does, or as a broken one.
+pub(crate) fn send(servers: &Servers, server: &str, path: &str, body: &Value, timeout: Duration) -> Result<Value, Error> {
+    let twin = &servers.options.twin;
+    match twin.name {
+        "uses a late answer" => {
+            let mut late = lock(&twin.late);
+            if let Some(answer) = late.take() {
+                return answer;
             }
             let began = std::time::Instant::now();
             let answer = servers.send(server, path, body, Duration::from_secs(60));
             if began.elapsed() < timeout {
-                return Some(answer);
+                return answer;
             }
-            mine.0 = Some(answer);
-            return Some(Err(Error::unavailable("late".into())));
+            *late = Some(answer);
+            Err(Error::unavailable("late".into()))
         }
-        if servers.is("counts a lost answer as taken") {
-            let count: Value = serde_json::from_str(body).unwrap();
-            let count = count["count"].as_i64()?;
-            let first = mine.1 + 1;
-            mine.1 += count;
-            let made = format!("{{\"count\":{count},\"first\":\"{first}\",\"delta\":\"1\",\"valid_for\":60}}");
-            return Some(servers.send(server, path, body, timeout).or_else(|_| Ok(Json::read(&made).unwrap())));
+        "counts a lost answer as taken" if body["count"].is_i64() => {
+            let mut above = lock(&twin.above);
+            let first = *above + 1;
+            *above += body["count"].as_i64().unwrap();
+            let made = json!({ "count": body["count"], "first": first.to_string(), "delta": "1", "valid_for": 60 });
+            servers.send(server, path, body, timeout).or(Ok(made))
         }
-        None
+        _ => servers.send(server, path, body, timeout),
     }
 }
 
@@ -114,17 +117,16 @@ fn play(file: &str, twin: &'static str) -> Played {
     let server = TestServer::new(file);
     let options = &script["client"];
     let number = |name: &str, otherwise| options[name].as_u64().unwrap_or(otherwise);
-    let mut builder = server.client();
-    builder.twin = twin;
-    builder = builder
-        .step(number("min_step", 10) as usize, number("max_step", 100_000) as usize)
-        .ahead(options["ahead"].as_bool().unwrap_or(true))
-        .deadline(Duration::from_millis(number("deadline_ms", 5000)))
-        .call_timeout(Duration::from_millis(number("call_timeout_ms", 3000)));
-    if let Some(token) = options["token"].as_str() {
-        builder = builder.token(token);
-    }
-    let client = builder.build().unwrap();
+    let client = Client::with(Options {
+        twin: Twin { name: twin, ..Twin::default() },
+        token: options["token"].as_str().map(String::from),
+        min_step: number("min_step", 10) as usize,
+        max_step: number("max_step", 100_000) as usize,
+        ahead: options["ahead"].as_bool().unwrap_or(true),
+        deadline: Duration::from_millis(number("deadline_ms", 5000)),
+        call_timeout: Duration::from_millis(number("call_timeout_ms", 3000)),
+        ..server.options()
+    }).unwrap();
     let mut seen = HashSet::new();
     for step in script["steps"].as_array().unwrap() {
         play_step(&server, &client, step, &mut seen).map_err(|why| format!("{step}: {why}"))?;
@@ -261,7 +263,7 @@ fn twin_that_counts_a_lost_answer_as_taken() {
 #[test]
 fn threads() {
     let server = TestServer::plain("threads", "{}");
-    let client = server.client().build().unwrap();
+    let client = Client::with(server.options()).unwrap();
     let workers: Vec<_> = (0..8).map(|_| client.tag("orders")).map(|tag| std::thread::spawn(move || (0..5000).map(|_| tag.next().unwrap()).collect::<Vec<i64>>())).collect();
     let parts: Vec<Vec<i64>> = workers.into_iter().map(|w| w.join().unwrap()).collect();
     assert!(parts.iter().all(|part| part.is_sorted()));
@@ -273,7 +275,7 @@ fn threads() {
 #[test]
 fn is_closed_with_its_last_clone() {
     let server = TestServer::plain("closed", "{}");
-    let client = server.client().build().unwrap();
+    let client = Client::with(server.options()).unwrap();
     let tag = client.tag("orders");
     assert_eq!(tag.try_next().unwrap(), None);
     assert_eq!(tag.take_within(1, Duration::MAX).unwrap(), [1]);
@@ -287,7 +289,7 @@ fn is_closed_with_its_last_clone() {
 #[test]
 fn fork_while_locks_are_held() {
     let server = TestServer::plain("fork", "{}");
-    let client = server.client().ahead(false).build().unwrap();
+    let client = Client::with(Options { ahead: false, ..server.options() }).unwrap();
     let tag = client.tag("orders");
     assert_eq!(tag.next().unwrap(), 1);
     let (state, line) = tag.line().unwrap();
@@ -307,16 +309,19 @@ fn fork_while_locks_are_held() {
 
 #[test]
 fn wrong_settings() {
-    let with = || Client::builder().server("http://x");
+    let with = |servers: &[&str]| Options { servers: servers.iter().map(|s| s.to_string()).collect(), ..Options::default() };
+    let good = || with(&["http://x"]);
+    let token = |token: &str| Options { token: Some(token.into()), ..good() };
+    let step = |min_step, max_step| Options { min_step, max_step, ..good() };
     let all = [
-        Client::builder(), Client::builder().server("ftp://x"), Client::builder().server("http://u:secret@x"), Client::builder().server("http://"),
-        with().token("secret b"), with().token(""), with().step(0, 1), with().step(2, 1), with().step(1, 1_000_001), with().deadline(Duration::ZERO), with().call_timeout(Duration::from_secs(3601)),
+        with(&[]), with(&["ftp://x"]), with(&["http://u:secret@x"]), with(&["http://"]), with(&["http://x", "x"]), token("secret b"), token(""),
+        step(0, 1), step(2, 1), step(1, 1_000_001), Options { deadline: Duration::ZERO, ..good() }, Options { call_timeout: Duration::from_secs(3601), ..good() },
     ];
-    for builder in all {
-        let e = builder.build().err().expect("it is taken");
+    for options in all {
+        let e = Client::with(options).err().expect("it is taken");
         assert!(e.code() == "invalid_argument" && !e.to_string().contains("secret"), "{e}");
     }
-    let client = with().build().unwrap();
+    let client = Client::with(good()).unwrap();
     assert_eq!(client.tag("").next().unwrap_err().code(), "invalid_tag");
     assert_eq!(client.tag("x").take(0).unwrap_err().code(), "invalid_argument");
 }

@@ -41,7 +41,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     };
     let pool = PgPoolOptions::new().max_connections(WORKERS as u32).connect(&database).await?;
     sqlx::query("CREATE TABLE IF NOT EXISTS orders (id BIGINT PRIMARY KEY, text TEXT NOT NULL)").execute(&pool).await?;
-    let client = hapax::Client::builder().server(hapax).deadline(std::time::Duration::from_secs(60)).build()?;
+    let client = hapax::Client::with(hapax::Options { servers: vec![hapax], deadline: std::time::Duration::from_secs(60), ..hapax::Options::default() })?;
     let tasks: Vec<_> = (0..WORKERS).map(|_| tokio::spawn(insert(pool.clone(), client.tag("orders"), rows / WORKERS))).collect();
     for task in tasks {
         task.await??; // a number twice is an error of the primary key
