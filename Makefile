@@ -138,6 +138,7 @@ mutants:
 # All tests of the clients in other languages, with what they need from the registries, and
 # their hooks on real databases; make test runs what needs no network.
 clients:
+	tools/codelines
 	$(GO) build -o bin/hapax ./cmd/hapax
 	for check in clients/*/check; do echo "$$check" && HAPAX=$(CURDIR)/bin/hapax $$check || exit; done
 

