@@ -30,7 +30,8 @@ what --env or --for say. The file is replaced atomically each time that more is 
 
 With --http it answers on loopback: GET / with {"worker":17,"until":…,"until_ms":…}, or with
 --for in the form that the generator reads; GET /worker with the bare number; and 503 once the
-worker ID must not be used any more.
+worker ID must not be used any more. A program that asks with /?holder=NAME has the ID for itself
+until then, or until DELETE /?holder=NAME; any other gets 409.
 
 When no more time is granted, or the clock is set back, it removes the file, runs
 --on-lost, and ends with 114 or 115, --grace before the time is over. On SIGTERM and
@@ -77,7 +78,7 @@ func workerHold(cmd *cobra.Command, f *workerFlags, file, address string, onLost
 		return err
 	}
 	if address != "" {
-		stop, err := answerWorker(cmd.Context(), held, address, f.answers())
+		stop, err := answerWorker(cmd.Context(), held, address, f.generator())
 		if err != nil {
 			held.end(true) // nobody was told
 			return err

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"hash/fnv"
 	"io"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/hapax-id/hapax"
@@ -18,6 +20,9 @@ import (
 
 // workerHeaderTimeout bounds how long a program may take to ask.
 const workerHeaderTimeout = 5 * time.Second
+
+// maxHolder is how long a name may be by which a program asks, in bytes.
+const maxHolder = 128
 
 // An answered worker is what --http tells.
 type answeredWorker struct {
@@ -28,7 +33,7 @@ type answeredWorker struct {
 
 // answerWorker answers whoever asks on loopback with the worker ID that is held, until the
 // returned function is called.
-func answerWorker(ctx context.Context, held *holding, address string, text func(id int64) string) (stop func(), err error) {
+func answerWorker(ctx context.Context, held *holding, address string, g generator) (stop func(), err error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil || !isLoopbackName(host) {
 		return nil, &hapax.ValueError{Field: "--http", Value: address, Allowed: "an address of loopback, such as 127.0.0.1:8090: a worker ID is for programs of this host", Err: hapax.ErrInvalidArgument}
@@ -41,7 +46,7 @@ func answerWorker(ctx context.Context, held *holding, address string, text func(
 		Handler: workerHandler(func() (answeredWorker, bool) {
 			until := held.Until()
 			return answeredWorker{held.ID(), until.UTC().Format("2006-01-02T15:04:05.000Z"), until.UnixMilli()}, held.Remaining() > 0 && held.Err() == nil
-		}, text),
+		}, g),
 		ReadHeaderTimeout: workerHeaderTimeout, ReadTimeout: workerHeaderTimeout, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
 	}
 	done := make(chan struct{})
@@ -60,9 +65,39 @@ func isLoopbackName(host string) bool {
 	return strings.EqualFold(host, "localhost") || err == nil && ip.IsLoopback()
 }
 
-// workerHandler answers GET / in the form that a preset reads, or as JSON, and GET /worker
-// with the bare number; 503 once the worker ID must not be used any more.
-func workerHandler(now func() (answeredWorker, bool), text func(id int64) string) http.Handler {
+// A claim keeps the worker ID for one of the programs that ask: until the end of the time that
+// it was last told, from which on it does not use the ID any more.
+type claim struct {
+	mu     sync.Mutex // guards the rest
+	holder string     // empty: nobody gave a name
+	until  time.Time
+}
+
+// take reports whether a program may have the worker ID, for the time that it is told.
+func (c *claim) take(holder string, left time.Duration) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	if c.holder != "" && c.holder != holder && now.Before(c.until) {
+		return false
+	}
+	c.holder, c.until = holder, now.Add(left)
+	return true
+}
+
+func (c *claim) giveUp(holder string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.holder == holder {
+		c.holder = ""
+	}
+}
+
+// workerHandler answers GET / in the form that a known generator reads, or as JSON, and GET /worker
+// with the bare number; 503 once the worker ID must not be used any more. A program that asks with
+// ?holder=NAME has the worker ID for itself until its time is over, or DELETE /?holder=NAME.
+func workerHandler(now func() (answeredWorker, bool), g generator) http.Handler {
+	var one claim
 	answer := func(form func(answeredWorker) (kind, body string)) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			name, _, err := net.SplitHostPort(r.Host)
@@ -70,12 +105,20 @@ func workerHandler(now func() (answeredWorker, bool), text func(id int64) string
 				name = r.Host
 			}
 			held, ok := now()
+			holder := r.URL.Query().Get("holder")
 			w.Header().Set("Cache-Control", "no-store")
 			switch {
 			case !isLoopbackName(name): // a web page that reached loopback under a name of its own
 				http.Error(w, "hapax: this is for programs of this host", http.StatusForbidden)
+			case len(holder) > maxHolder || holder == "" && (g.isClaimed || r.Method == http.MethodDelete):
+				http.Error(w, fmt.Sprintf("hapax: invalid holder of %d bytes: want /?holder=NAME, 1 to %d bytes that no other program has", len(holder), maxHolder), http.StatusBadRequest)
+			case r.Method == http.MethodDelete:
+				one.giveUp(holder)
+				w.WriteHeader(http.StatusNoContent)
 			case !ok:
 				http.Error(w, "hapax: the worker ID must not be used any more", http.StatusServiceUnavailable)
+			case !one.take(holder, time.Until(time.UnixMilli(held.UntilMS))):
+				http.Error(w, "hapax: another program has this worker ID: run worker hold once for each", http.StatusConflict)
 			default:
 				kind, body := form(held)
 				w.Header().Set("Content-Type", kind)
@@ -84,17 +127,19 @@ func workerHandler(now func() (answeredWorker, bool), text func(id int64) string
 		}
 	}
 	asText := func(body string) (string, string) { return "text/plain; charset=utf-8", body }
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", answer(func(a answeredWorker) (string, string) {
-		if text != nil {
-			return asText(text(a.Worker))
+	root := answer(func(a answeredWorker) (string, string) {
+		if g.text != nil {
+			return asText(g.text(a.Worker))
 		}
 		body, err := json.Marshal(a)
 		if err != nil {
 			panic(err) // numbers and a text
 		}
 		return "application/json", string(body) + "\n"
-	}))
+	})
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", root)
+	mux.HandleFunc("DELETE /{$}", root)
 	mux.HandleFunc("GET /worker", answer(func(a answeredWorker) (string, string) { return asText(strconv.FormatInt(a.Worker, 10)) }))
 	return mux
 }
