@@ -13,6 +13,26 @@ import (
 	"github.com/hapax-id/hapax/compat/leaf"
 )
 
+// shipped is the file that Leaf ships, with the settings of a mode filled in where one is on.
+func shipped(address, mode, url string) string {
+	text := "leaf.name=com.sankuai.leaf.opensource.test\n"
+	for _, part := range []struct {
+		mode string
+		keys []string
+	}{{"segment", []string{"leaf.jdbc.url", url, "leaf.jdbc.username", "leaf", "leaf.jdbc.password", "geheim"}}, {"snowflake", []string{address, url, "leaf.snowflake.port", "8080"}}} {
+		text += fmt.Sprintf("leaf.%s.enable=%t\n", part.mode, part.mode == mode)
+		for i := 0; i < len(part.keys); i += 2 {
+			if part.mode == mode {
+				text += part.keys[i] + "=" + part.keys[i+1] + "\n"
+			} else {
+				text += "#" + part.keys[i] + "=\n"
+			}
+		}
+		text += "\n"
+	}
+	return text
+}
+
 func TestReadProperties(t *testing.T) {
 	for _, c := range []struct {
 		name, text, want, wrong string
@@ -88,7 +108,28 @@ compat:
     http: 127.0.0.1:8088
     allow: []
 `, ""},
-		{"the file as the server ships it", "leaf.name=com.sankuai.leaf.opensource.test\nleaf.segment.enable=false\n#leaf.jdbc.url=\n#leaf.jdbc.username=\n#leaf.jdbc.password=\n\nleaf.snowflake.enable=false\n#leaf.snowflake.zk.address=\n#leaf.snowflake.port=\n", "", "neither it nor leaf.snowflake.enable"},
+		// The server ships its file with both modes off; its core, with snowflakes on and without
+		// the address that they need. Neither says what to go on with.
+		{"the file as the server ships it", shipped("leaf.snowflake.zk.address", "", ""), "", "neither it nor leaf.snowflake.enable"},
+		{"the file as the core ships it", strings.Replace(shipped("leaf.snowflake.address", "", ""), "snowflake.enable=false", "snowflake.enable=true", 1), "", "leaf.snowflake.zk.address"},
+		{"the file of the server, with segments on", shipped("leaf.snowflake.zk.address", "segment", "jdbc:mysql://10.0.0.1:3306/leaf"), `# Read, and not shown: leaf.jdbc.password.
+# Without effect, of the snowflake mode, which is off: leaf.name.
+compat:
+  leaf:
+    table: "mysql://leaf@10.0.0.1:3306/leaf"
+    # The password is not shown: put it into the variable HAPAX_LEAF_PASSWORD, or
+    # into a file that password_file names.
+    http: 127.0.0.1:8088
+    allow: []
+`, ""},
+		{"the file of the server, with snowflakes on", shipped("leaf.snowflake.zk.address", "snowflake", "10.0.0.2:2181"), `compat:
+  leaf:
+    tree: "zk://10.0.0.2:2181"
+    name: "com.sankuai.leaf.opensource.test"
+    port: 8080
+    http: 127.0.0.1:8088
+    allow: []
+`, ""},
 		{"modes that the server's file does not name", "leaf.name=demo\nleaf.jdbc.url=jdbc:mysql://h/d\nleaf.jdbc.username=u\nleaf.snowflake.zk.address=a:1\nleaf.snowflake.port=1\n", `# On, as in Leaf's server where the file does not say: leaf.segment.enable, leaf.snowflake.enable.
 compat:
   leaf:

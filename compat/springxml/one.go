@@ -31,6 +31,15 @@ func (d *Document) One(title, id string, classes ...string) (*Bean, error) {
 	return all[0], nil
 }
 
+// From refuses a bean whose class is not in one of the packages of a system: it has the simple
+// name of a class that is known here, and may do anything.
+func (d *Document) From(system string, b *Bean, packages ...string) {
+	if !slices.ContainsFunc(packages, func(p string) bool { return strings.HasPrefix(b.Class, p+".") }) {
+		d.account.Refusef(b.Title(), "its class is not %s, which is in the package %s, and what it does cannot be told from here: where it is an unchanged copy, name the original in a copy of FILE",
+			system, strings.Join(packages, " or "))
+	}
+}
+
 // OnlyXML refuses the id of a bean where a properties file is read.
 func OnlyXML(id string) error {
 	if id == "" {

@@ -27,8 +27,8 @@ func TestImport(t *testing.T) {
 	properties := file("p.properties", "vesta.machine=1021\ntime=29\nworker=21\n")
 	vesta := file("vesta.xml", `<beans><bean class="com.robert.vesta.service.factory.IdServiceFactoryBean"><property name="machineId" value="${vesta.machine}"/></bean></beans>`)
 	sample := file("sample.xml", `<beans><bean class="com.baidu.fsg.uid.impl.CachedUidGenerator"><property name="timeBits" value="${time}"/><property name="workerBits" value="${worker}"/><property name="epochStr" value="2016-09-20"/></bean></beans>`)
-	bits := file("bits.xml", `<beans><bean class="com.robert.vesta.service.impl.IdServiceImpl"><property name="machineIdProvider"><bean class="x.PropertyMachineIdsProvider"><property name="machineIds" value="1,2,3,4,5"/></bean></property>
-		<property name="idMeta"><bean class="x.IdMeta"><constructor-arg value="16"/><constructor-arg value="14"/><constructor-arg value="30"/><constructor-arg value="2"/><constructor-arg value="1"/><constructor-arg value="1"/></bean></property></bean></beans>`)
+	bits := file("bits.xml", `<beans><bean class="com.robert.vesta.service.impl.IdServiceImpl"><property name="machineIdProvider"><bean class="com.robert.vesta.PropertyMachineIdsProvider"><property name="machineIds" value="1,2,3,4,5"/></bean></property>
+		<property name="idMeta"><bean class="com.robert.vesta.IdMeta"><constructor-arg value="16"/><constructor-arg value="14"/><constructor-arg value="30"/><constructor-arg value="2"/><constructor-arg value="1"/><constructor-arg value="1"/></bean></property></bean></beans>`)
 	over := file("over.xml", `<beans><bean class="com.baidu.fsg.uid.impl.DefaultUidGenerator"/></beans>`)
 
 	// What is printed is a configuration that a server takes.

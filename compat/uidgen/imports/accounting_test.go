@@ -113,7 +113,7 @@ func TestWithoutTheDataSource(t *testing.T) {
 // Where the old layout goes on, there is no block without WORKER_NODE.
 func TestNoTable(t *testing.T) {
 	generator := func(assigner string) accounting.Case {
-		return accounting.Case{"uid.xml": `<beans><bean id="a" class="` + assigner + `"/><bean class="x.DefaultUidGenerator" p:timeBits="29" p:workerBits="21" p:epochStr="2016-09-20" p:workerIdAssigner-ref="a"/></beans>`}
+		return accounting.Case{"uid.xml": `<beans><bean id="a" class="` + assigner + `"/><bean class="com.baidu.fsg.uid.impl.DefaultUidGenerator" p:timeBits="29" p:workerBits="21" p:epochStr="2016-09-20" p:workerIdAssigner-ref="a"/></beans>`}
 	}
 	for name, c := range map[string]struct{ assigner, table, want string }{
 		"no table":            {"com.baidu.fsg.uid.worker.DisposableWorkerIdAssigner", "", "--table"},

@@ -39,12 +39,13 @@ type Config struct {
 	account *moves.Account
 }
 
-// assigners are uid-generator's own, over WORKER_NODE: Baidu's, and those of the two
-// projects that publish it again under other names.
-var assigners = []string{
-	"com.baidu.fsg.uid.worker.DisposableWorkerIdAssigner",
-	"com.xfvape.uid.worker.DisposableWorkerIdAssigner",
-	"com.github.wujun234.uid.worker.DisposableWorkerIdAssigner",
+// packages are uid-generator's own: Baidu's, and those of the two projects that publish it
+// again under other names.
+var packages = []string{"com.baidu.fsg.uid", "com.xfvape.uid", "com.github.wujun234.uid"}
+
+// isAssigner reports whether a class is uid-generator's own assigner, over WORKER_NODE.
+func isAssigner(class string) bool {
+	return slices.ContainsFunc(packages, func(p string) bool { return class == p+".worker.DisposableWorkerIdAssigner" })
 }
 
 // noPadding is why there is nothing to be padded.
@@ -130,6 +131,7 @@ func (c *Config) beans(d *springxml.Document, id string) error {
 	if err != nil {
 		return err
 	}
+	d.From("uid-generator's own", b, packages...)
 	cached := b.Is() == "CachedUidGenerator"
 	d.Claim(b, takers, nil)
 	c.Cached = cached
@@ -255,7 +257,7 @@ func NewPlan(c Config, used *plan.Span, w plan.Wishes) (Plan, error) {
 // sameWorkers refuses to go on with the old layout and other worker IDs than those of the
 // table: they would be those that uid-generator has used, and its numbers with them.
 func (c Config) sameWorkers() error {
-	if c.Assigner != "" && !slices.Contains(assigners, c.Assigner) {
+	if c.Assigner != "" && !isAssigner(c.Assigner) {
 		return fmt.Errorf("%w: workerIdAssigner is %s, which is not uid-generator's own, and whose worker IDs cannot be told from here; give the smallest and the largest number in use, and get a layout whose numbers lie outside of them", hapax.ErrInvalidArgument, c.Assigner)
 	}
 	if c.Table == "" {

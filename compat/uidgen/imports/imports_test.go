@@ -27,8 +27,8 @@ func TestRead(t *testing.T) {
 	for name, text := range map[string]string{
 		"properties":          "uid.timeBits=29\nuid.workerBits=21\nuid.epochStr=2016-09-20\nspring.datasource.url=jdbc:mysql://h/d\nspring.datasource.username=u\n",
 		"kebab-case":          "uid.time-bits=29\nuid.worker-bits=21\nuid.epoch-str=2016-09-20\nspring.datasource.url=jdbc:mysql://h/d\nspring.datasource.username=u\n",
-		"plain generator":     `<beans><bean class="x.DefaultUidGenerator"><property name="timeBits" value="29"/><property name="workerBits" value="21"/><property name="epochStr" value="2016-09-20"/></bean><bean class="ds"><property name="jdbcUrl" value="jdbc:mysql://h/d"/><property name="user" value="u"/></bean></beans>`,
-		"plain, p namespaces": `<beans><bean class="x.DefaultUidGenerator" p:timeBits="29" p:workerBits="21" p:epochStr="2016-09-20"/><bean class="ds" p:url="jdbc:mysql://h/d" p:username="u"/></beans>`,
+		"plain generator":     `<beans><bean class="com.baidu.fsg.uid.impl.DefaultUidGenerator"><property name="timeBits" value="29"/><property name="workerBits" value="21"/><property name="epochStr" value="2016-09-20"/></bean><bean class="ds"><property name="jdbcUrl" value="jdbc:mysql://h/d"/><property name="user" value="u"/></bean></beans>`,
+		"plain, p namespaces": `<beans><bean class="com.baidu.fsg.uid.impl.DefaultUidGenerator" p:timeBits="29" p:workerBits="21" p:epochStr="2016-09-20"/><bean class="ds" p:url="jdbc:mysql://h/d" p:username="u"/></beans>`,
 	} {
 		c, err := readText(t, text)
 		c.account = nil
@@ -51,13 +51,13 @@ func TestRead(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	for name, text := range map[string]string{
-		"no generator": "<beans/>", "two": `<beans><bean class="DefaultUidGenerator"/><bean class="CachedUidGenerator"/></beans>`,
+		"no generator": "<beans/>", "two": `<beans><bean class="com.baidu.fsg.uid.impl.DefaultUidGenerator"/><bean class="com.baidu.fsg.uid.impl.CachedUidGenerator"/></beans>`,
 		"no setting": "a=b", "bits": "timeBits=many",
 		"two databases": "uid.timeBits=29\na.url=jdbc:mysql://h/d\nb.url=jdbc:mysql://h/e\n",
 		"two values":    "uid.timeBits=29\nuid.time-bits=28\n",
-		"no value":      `<beans><bean class="DefaultUidGenerator" p:timeBits="${bits}"/></beans>`,
-		"expression":    `<beans><bean class="DefaultUidGenerator" p:timeBits="#{29}"/></beans>`,
-		"profile":       `<beans profile="dev"><bean class="DefaultUidGenerator"/></beans>`,
+		"no value":      `<beans><bean class="com.baidu.fsg.uid.impl.DefaultUidGenerator" p:timeBits="${bits}"/></beans>`,
+		"expression":    `<beans><bean class="com.baidu.fsg.uid.impl.DefaultUidGenerator" p:timeBits="#{29}"/></beans>`,
+		"profile":       `<beans profile="dev"><bean class="com.baidu.fsg.uid.impl.DefaultUidGenerator"/></beans>`,
 		"several hosts": "uid.timeBits=29\na.url=jdbc:mysql://h1,h2/d\n",
 	} {
 		if c, err := readText(t, text); !errors.Is(err, hapax.ErrInvalidArgument) {

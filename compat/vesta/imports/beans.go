@@ -22,13 +22,20 @@ func (r *reader) beans(d *springxml.Document) error {
 		r.known++
 		chosen = b.ID
 		if b.Is() == services[0] {
-			d.Claim(b, r.texts(d, map[string]string{
+			claim(d, b, r.texts(d, map[string]string{
 				"providerType": provider, "machineId": machine, "ips": addresses, "type": kind, "version": version, "genMethod": genMethod,
 				"dbUrl": dbURL, "dbName": dbName, "dbUser": dbUser, "dbPassword": dbSecret,
 			}), nil)
 		} else {
 			r.service(d, b)
 		}
+	}
+	if at := slices.IndexFunc(d.Elements, func(e *springxml.Element) bool {
+		return e.Name == "dubbo:reference" && strings.HasSuffix(e.Attr("interface"), ".IdService")
+	}); at >= 0 && r.known == 0 {
+		r.account.Refusef("<dubbo:reference interface="+moves.Quote(d.Elements[at].Attr("interface"))+">",
+			"FILE is that of a client, which asks Vesta's central server: import the server's file, and leave the client's as it is")
+		return r.account.Err()
 	}
 	// Another service's exports are not this one's, nor is Dubbo where it is for those alone.
 	exported := func(e *springxml.Element) bool {
@@ -64,6 +71,13 @@ func (r *reader) beans(d *springxml.Document) error {
 	}
 	d.Finish()
 	return nil
+}
+
+// claim claims a bean of Vesta's, whose packages are that of the version that is published and
+// that of the house where it was made.
+func claim(d *springxml.Document, b *springxml.Bean, takers map[string]springxml.Taker, args func(where string, args []springxml.Property), idle ...string) {
+	d.From("Vesta's own", b, "com.robert.vesta", "com.wanda.vesta")
+	d.Claim(b, takers, args, idle...)
 }
 
 // services are the classes of Vesta's services.
@@ -107,7 +121,7 @@ func (r *reader) service(d *springxml.Document, b *springxml.Bean) {
 			}
 		}
 	}
-	d.Claim(b, takers, func(where string, args []springxml.Property) {
+	claim(d, b, takers, func(where string, args []springxml.Property) {
 		if len(args) != 1 {
 			r.account.Refusef(where, "%d arguments are given; want the type alone", len(args))
 			return
@@ -145,14 +159,14 @@ func (r *reader) machines(d *springxml.Document, where string, b *springxml.Bean
 	}
 	switch b.Is() {
 	case "PropertyMachineIdProvider":
-		d.Claim(b, r.texts(d, map[string]string{"machineId": machine}), nil)
+		claim(d, b, r.texts(d, map[string]string{"machineId": machine}), nil)
 	case "PropertyMachineIdsProvider":
-		d.Claim(b, map[string]springxml.Taker{"machineIds": list(machines)}, nil)
+		claim(d, b, map[string]springxml.Taker{"machineIds": list(machines)}, nil)
 	case "IpConfigurableMachineIdProvider":
 		one := func(where string, args []springxml.Property) { list(addresses)(where, args[0].Value) }
-		d.Claim(b, map[string]springxml.Taker{"ips": list(addresses)}, one)
+		claim(d, b, map[string]springxml.Taker{"ips": list(addresses)}, one)
 	case "DbMachineIdProvider":
-		d.Claim(b, map[string]springxml.Taker{"jdbcTemplate": func(where string, v springxml.Value) {
+		claim(d, b, map[string]springxml.Taker{"jdbcTemplate": func(where string, v springxml.Value) {
 			if template := d.Bean(where, v); template != nil {
 				r.template(d, template)
 			}
@@ -174,16 +188,13 @@ func (r *reader) template(d *springxml.Document, b *springxml.Bean) {
 }
 
 func (r *reader) idPopulator(d *springxml.Document, where string, b *springxml.Bean) {
-	switch b.Is() {
-	case "LockIdPopulator", "SyncIdPopulator":
-		r.set(populator, where, "mutex")
-	case "AtomicIdPopulator":
-		r.set(populator, where, "atomic")
-	default:
+	kinds := map[string]string{"LockIdPopulator": "mutex", "SyncIdPopulator": "mutex", "AtomicIdPopulator": "atomic"}
+	if kinds[b.Is()] == "" {
 		r.account.Refusef(where, "%s is a class that is not known here: write it in Go, see strategies in docs/strategies-and-plugins.md, or take it out", b.Class)
 		return
 	}
-	d.Claim(b, nil, nil)
+	r.set(populator, where, kinds[b.Is()])
+	claim(d, b, nil, nil)
 }
 
 // metaArgs are the arguments of IdMeta's constructor, in their order.
@@ -209,7 +220,7 @@ func (r *reader) idMeta(d *springxml.Document, where string, b *springxml.Bean) 
 	for _, field := range metaArgs {
 		takers[field+"Bits"] = take(field)
 	}
-	d.Claim(b, takers, func(where string, args []springxml.Property) {
+	claim(d, b, takers, func(where string, args []springxml.Property) {
 		for _, a := range args {
 			switch field := strings.TrimSuffix(a.Name, "Bits"); {
 			case a.Name == "" && a.Index >= 0 && a.Index < len(metaArgs):
@@ -242,7 +253,7 @@ func (r *reader) idConverter(d *springxml.Document, where string, b *springxml.B
 			r.idMeta(d, where, meta)
 		}
 	}
-	d.Claim(b, map[string]springxml.Taker{"idMeta": take}, func(where string, args []springxml.Property) { take(where, args[0].Value) })
+	claim(d, b, map[string]springxml.Taker{"idMeta": take}, func(where string, args []springxml.Property) { take(where, args[0].Value) })
 }
 
 func (r *reader) timer(d *springxml.Document, where string, b *springxml.Bean) {
@@ -257,7 +268,7 @@ func (r *reader) timer(d *springxml.Document, where string, b *springxml.Bean) {
 			r.idMeta(d, where, meta)
 		}
 	}
-	d.Claim(b, takers, nil)
+	claim(d, b, takers, nil)
 }
 
 // registry reads where the provider is registered.
@@ -274,15 +285,19 @@ func (r *reader) registry(d *springxml.Document, e *springxml.Element) {
 	if !strings.Contains(address, "://") && scheme != "" {
 		address = scheme + "://" + address
 	}
-	if r.noRegistry {
+	r.registered(where, address)
+}
+
+// registered takes the address of a registry down.
+func (r *reader) registered(where, address string) {
+	switch {
+	case address != "" && r.noRegistry:
 		r.account.Note(leftOut, where+" "+address)
-		return
-	}
-	if !strings.HasPrefix(address, "zookeeper://") {
+	case address != "" && !strings.HasPrefix(address, "zookeeper://"):
 		r.account.Refusef(where, "it is %q; want zookeeper://HOST:PORT, the one kind of registry that is known here, or --no-registry, which leaves it out: consumers then name the provider's address", address)
-		return
+	default:
+		r.set(registry, where, address)
 	}
-	r.set(registry, where, address)
 }
 
 // protocol reads where the provider listens.

@@ -128,16 +128,17 @@ var names = map[string]string{
 	"vesta.machine": machine, "vesta.machines": machines, "vesta.ips": addresses, "vesta.provider.type": provider,
 	"vesta.type": kind, "vesta.version": version, "vesta.genmethod": genMethod,
 	"vesta.sync.lock.impl.key": lock, "vesta.atomic.impl.key": atomic,
-	"vesta.db.url": dbURL, "vesta.db.name": dbName, "vesta.db.user": dbUser, "vesta.db.username": dbUser, "vesta.db.password": dbSecret,
+	"vesta.db.url": dbURL, "vesta.db.dbname": dbName, "vesta.db.name": dbName, "vesta.db.user": dbUser, "vesta.db.username": dbUser, "vesta.db.password": dbSecret,
 	"vesta.registry": registry, "vesta.registry.address": registry, "vesta.port": port,
+	"vesta.service.register.center": registry, "vesta.service.port": port,
 }
 
 func (r *reader) properties(s *moves.Settings) {
 	for _, key := range s.Left("") {
 		if name, ok := names[strings.ToLower(key)]; ok {
 			_, value := s.Take(key)
-			if name == registry && r.noRegistry {
-				r.account.Note(leftOut, key+" "+value)
+			if name == registry {
+				r.registered(key, value)
 				continue
 			}
 			r.set(name, key, value)

@@ -134,19 +134,19 @@ func TestServices(t *testing.T) {
 		},
 		"a list of machine IDs": {
 			service(`<property name="machineIdProvider" ref="m"/>`,
-				`<bean id="m" class="x.PropertyMachineIdsProvider"><property name="machineIds"><array><value>1</value><value>2</value><value>3</value><value>4</value><value>5</value></array></property></bean>`), false,
+				`<bean id="m" class="com.robert.vesta.PropertyMachineIdsProvider"><property name="machineIds"><array><value>1</value><value>2</value><value>3</value><value>4</value><value>5</value></array></property></bean>`), false,
 			[]string{`machine: "list:1,2,3,4,5"`},
 		},
 		"a list with commas": {
-			service(`<property name="machineIdProvider" ref="m"/>`, `<bean id="m" class="x.PropertyMachineIdsProvider"><property name="machineIds" value="1, 2,3"/></bean>`), false,
+			service(`<property name="machineIdProvider" ref="m"/>`, `<bean id="m" class="com.robert.vesta.PropertyMachineIdsProvider"><property name="machineIds" value="1, 2,3"/></bean>`), false,
 			[]string{`machine: "list:1,2,3"`},
 		},
 		"addresses": {
-			service(`<property name="machineIdProvider" ref="m"/>`, `<bean id="m" class="x.IpConfigurableMachineIdProvider"><property name="ips" value="10.0.0.1,10.0.0.2"/></bean>`), false,
+			service(`<property name="machineIdProvider" ref="m"/>`, `<bean id="m" class="com.robert.vesta.IpConfigurableMachineIdProvider"><property name="ips" value="10.0.0.1,10.0.0.2"/></bean>`), false,
 			[]string{`machine: "address:10.0.0.1,10.0.0.2"`},
 		},
 		"a table": {
-			service(`<property name="machineIdProvider" ref="m"/>`, `<bean id="m" class="x.DbMachineIdProvider"><property name="jdbcTemplate" ref="t"/></bean>
+			service(`<property name="machineIdProvider" ref="m"/>`, `<bean id="m" class="com.robert.vesta.DbMachineIdProvider"><property name="jdbcTemplate" ref="t"/></bean>
 			<bean id="t" class="org.springframework.jdbc.core.JdbcTemplate"><property name="dataSource" ref="ds"/></bean>
 			<bean id="ds" class="com.mchange.v2.c3p0.ComboPooledDataSource" destroy-method="close"><property name="jdbcUrl" value="jdbc:mysql://10.0.0.3/vesta?useSSL=true"/><property name="user" value="root"/><property name="password" value="geheim"/><property name="maxPoolSize" value="5"/></bean>`), false,
 			[]string{`table: "mysql://root@10.0.0.3:3306/vesta?tls=true"`, "maxPoolSize", "The password is not shown"},
@@ -170,7 +170,7 @@ func TestOfProperties(t *testing.T) {
 			t.Errorf("there is no %q in\n%s", want, out)
 		}
 	}
-	out = accounting.Case{"v.xml": `<beans><bean class="x.IdServiceFactoryBean"><property name="providerType" value="DB"/><property name="dbUrl" value="10.0.0.3:3306"/><property name="dbName" value="vesta"/><property name="dbUser" value="root"/><property name="dbPassword" value="geheim"/><property name="ips" value="10.0.0.1"/></bean></beans>`}.Check(t, reading("v.xml", "", false), "vesta.")
+	out = accounting.Case{"v.xml": `<beans><bean class="com.robert.vesta.IdServiceFactoryBean"><property name="providerType" value="DB"/><property name="dbUrl" value="10.0.0.3:3306"/><property name="dbName" value="vesta"/><property name="dbUser" value="root"/><property name="dbPassword" value="geheim"/><property name="ips" value="10.0.0.1"/></bean></beans>`}.Check(t, reading("v.xml", "", false), "vesta.")
 	if !strings.Contains(out, `table: "mysql://root@10.0.0.3:3306/vesta"`) || !strings.Contains(out, "Without effect with this provider") || strings.Contains(out, "geheim") {
 		t.Errorf("printed is\n%s", out)
 	}
@@ -178,7 +178,7 @@ func TestOfProperties(t *testing.T) {
 
 // In a file of another character set, letters beyond ASCII may stand in comments.
 func TestCharacterSets(t *testing.T) {
-	const file = "<?xml version=\"1.0\" encoding='GB2312'?><beans xmlns:p='http://p'><!-- \xbb\xfa\xc6\xf7 --><bean class='x.IdServiceFactoryBean' p:machineId='7'/></beans>"
+	const file = "<?xml version=\"1.0\" encoding='GB2312'?><beans xmlns:p='http://p'><!-- \xbb\xfa\xc6\xf7 --><bean class='com.robert.vesta.IdServiceFactoryBean' p:machineId='7'/></beans>"
 	if out, err := reading("f", "", false)(accounting.Case{"f": file}.Write(t)); err != nil || !strings.Contains(out, `machine: "fixed:7"`) {
 		t.Errorf("%s, %v", out, err)
 	}
@@ -194,19 +194,19 @@ func TestRefused(t *testing.T) {
 		"a setting of its own": {"vesta.machine=1\nvesta.more=2", "vesta.more"},
 		"two providers":        {"vesta.machine=1\nvesta.ips=10.0.0.1", "vesta.ips"},
 		"XML":                  {"<a", "XML"},
-		"an import":            {`<beans><import resource="classpath:none.xml"/><bean class="x.IdServiceFactoryBean" p:machineId="1"/></beans>`, "none.xml"},
-		"a default":            {`<beans><bean class="x.IdServiceFactoryBean" p:machineId="${vesta.machine:7}"/></beans>`, "${vesta.machine} has no value"},
-		"an override":          {`<beans><bean class="x.PropertyOverrideConfigurer" p:location="x"/><bean class="x.IdServiceFactoryBean" p:machineId="1"/></beans>`, "PropertyOverrideConfigurer"},
+		"an import":            {`<beans><import resource="classpath:none.xml"/><bean class="com.robert.vesta.IdServiceFactoryBean" p:machineId="1"/></beans>`, "none.xml"},
+		"a default":            {`<beans><bean class="com.robert.vesta.IdServiceFactoryBean" p:machineId="${vesta.machine:7}"/></beans>`, "${vesta.machine} has no value"},
+		"an override":          {`<beans><bean class="x.PropertyOverrideConfigurer" p:location="x"/><bean class="com.robert.vesta.IdServiceFactoryBean" p:machineId="1"/></beans>`, "PropertyOverrideConfigurer"},
 		"a character set":      {`<?xml version="1.0" encoding="UTF-32"?><beans/>`, "UTF-8"},
-		"a letter of another":  {"<?xml version=\"1.0\" encoding=\"GBK\"?><beans><bean class='x.IdServiceFactoryBean' p:machineId='\xb0\xa1'/></beans>", "save the file as UTF-8"},
-		"a value":              {`<beans><bean class="x.IdServiceFactoryBean" p:machineId="${vesta.machine}"/></beans>`, "--properties"},
+		"a letter of another":  {"<?xml version=\"1.0\" encoding=\"GBK\"?><beans><bean class='com.robert.vesta.IdServiceFactoryBean' p:machineId='\xb0\xa1'/></beans>", "save the file as UTF-8"},
+		"a value":              {`<beans><bean class="com.robert.vesta.IdServiceFactoryBean" p:machineId="${vesta.machine}"/></beans>`, "--properties"},
 		"a provider":           {service(`<property name="machineIdProvider"><bean class="com.x.Mine"/></property>`, "")["v.xml"], "com.x.Mine"},
 		"a populator":          {service(provider7+`<property name="idPopulator"><bean class="com.x.Mine"/></property>`, "")["v.xml"], "com.x.Mine"},
 		"a timer":              {service(provider7+`<property name="timer"><bean class="com.x.Mine"/></property>`, "")["v.xml"], "com.x.Mine"},
-		"bits":                 {service(provider7+`<property name="idMeta"><bean class="x.IdMeta" p:machineBits="16"/></property>`, "")["v.xml"], "seqBits is not given"},
-		"a registry":           {`<beans><bean class="x.IdServiceFactoryBean" p:machineId="1"/><dubbo:registry address="multicast://224.5.6.7:1234"/></beans>`, "--no-registry"},
-		"two services":         {`<beans><bean id="a" class="x.IdServiceFactoryBean" p:machineId="1"/><bean id="b" class="x.IdServiceImpl"/></beans>`, "bean a (x.IdServiceFactoryBean), bean b (x.IdServiceImpl); choose one with --bean ID"},
-		"a protocol":           {`<beans><bean class="x.IdServiceFactoryBean" p:machineId="1"/><dubbo:protocol name="rmi"/></beans>`, "dubbo"},
+		"bits":                 {service(provider7+`<property name="idMeta"><bean class="com.robert.vesta.IdMeta" p:machineBits="16"/></property>`, "")["v.xml"], "seqBits is not given"},
+		"a registry":           {`<beans><bean class="com.robert.vesta.IdServiceFactoryBean" p:machineId="1"/><dubbo:registry address="multicast://224.5.6.7:1234"/></beans>`, "--no-registry"},
+		"two services":         {`<beans><bean id="a" class="com.robert.vesta.IdServiceFactoryBean" p:machineId="1"/><bean id="b" class="com.robert.vesta.IdServiceImpl"/></beans>`, "bean a (com.robert.vesta.IdServiceFactoryBean), bean b (com.robert.vesta.IdServiceImpl); choose one with --bean ID"},
+		"a protocol":           {`<beans><bean class="com.robert.vesta.IdServiceFactoryBean" p:machineId="1"/><dubbo:protocol name="rmi"/></beans>`, "dubbo"},
 	} {
 		dir := accounting.Case{"f": c.text}.Write(t)
 		if out, err := reading("f", "", false)(dir); !errors.Is(err, hapax.ErrInvalidArgument) || !strings.Contains(err.Error(), c.want) {
