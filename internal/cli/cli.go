@@ -24,6 +24,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/build"
 	"github.com/hapax-id/hapax/internal/server"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 // The exit codes.
@@ -106,7 +107,7 @@ Exit codes: 0 success, 1 failure, 2 wrong command line or configuration.`,
 		if e, ok := errors.AsType[*pflag.NotExistError](err); ok && e.GetSpecifiedShortnames() == "" {
 			var names []string
 			cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-			if meant := server.Nearest(e.GetSpecifiedName(), names); meant != "" && server.Distance(e.GetSpecifiedName(), meant) <= cmd.Root().SuggestionsMinimumDistance {
+			if meant := driver.Nearest(e.GetSpecifiedName(), names); meant != "" && driver.Distance(e.GetSpecifiedName(), meant) <= cmd.Root().SuggestionsMinimumDistance {
 				err = fmt.Errorf("%w%s", err, didYouMean([]string{"--" + meant}))
 			}
 		}

@@ -59,7 +59,7 @@ var rules = []rule{
 	{"store/internal/*", []string{"root", "store/driver"}},
 	{"store/storetest", []string{"root", "store/driver", "internal/patience"}},
 	{"store/sqlstore/internal/handle", []string{"root"}},
-	{"store/sqlstore/*", []string{"root", "store/sqlstore", "store/sqlstore/internal/handle"}},
+	{"store/sqlstore/*", []string{"root", "store/driver", "store/sqlstore", "store/sqlstore/internal/handle"}},
 	{"store/sqlstore", []string{"root", "store/driver", "store/sqlstore/internal/handle"}},
 	{"store/*", []string{"root", "store/driver", "store/internal/coord", "store/internal/fileid", "internal/durable"}},
 	{"client", []string{"root", "store/driver", "strategy", "api", "api/hapaxv1/*", "api/hapaxv1", "internal/wire"}},

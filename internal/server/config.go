@@ -15,6 +15,7 @@ import (
 	"github.com/hapax-id/hapax/internal/mount"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/strategy"
 )
 
@@ -481,39 +482,8 @@ func isZero(value any) bool {
 func checkKnown(path string, values map[string]any, known []string) error {
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		if !slices.Contains(known, key) {
-			return mount.Errorf(nil, "there is no setting %s%s; did you mean %s%s?", path, key, path, Nearest(key, known))
+			return mount.Errorf(nil, "there is no setting %s%s; did you mean %s%s?", path, key, path, driver.Nearest(key, known))
 		}
 	}
 	return nil
-}
-
-// Nearest returns the name with the fewest letters to insert, delete or replace
-// to get there, empty where there is none.
-func Nearest(given string, names []string) string {
-	if len(names) == 0 {
-		return ""
-	}
-	return slices.MinFunc(names, func(a, b string) int { return Distance(given, a) - Distance(given, b) })
-}
-
-// Distance returns how many letters have to be inserted, deleted or replaced to make one
-// name of another.
-func Distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replace := diagonal
-			if a[i] != b[j] {
-				replace++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replace, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 func writeFile(t *testing.T, text string) string {
@@ -417,7 +418,7 @@ func TestNearest(t *testing.T) {
 		for _, s := range settings {
 			names = append(names, s.Name)
 		}
-		if got := Nearest(given, names); got != want && Distance(given, got) >= Distance(given, want) {
+		if got := driver.Nearest(given, names); got != want && driver.Distance(given, got) >= driver.Distance(given, want) {
 			t.Errorf("nearest to %q is %q, want %q", given, got, want)
 		}
 	}

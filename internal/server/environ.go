@@ -3,6 +3,8 @@ package server
 import (
 	"slices"
 	"strings"
+
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 // otherVariables are those of the environment that are no settings of a server.
@@ -27,7 +29,7 @@ func unknownVariables(environ []string) []string {
 		if !strings.HasPrefix(name, "HAPAX_") || strings.HasPrefix(name, "HAPAX_TEST_") || slices.Contains(known, name) {
 			continue
 		}
-		if meant := Nearest(name, known); Distance(name, meant) <= 3 {
+		if meant := driver.Nearest(name, known); driver.Distance(name, meant) <= 3 {
 			name += " (did you mean " + meant + "?)"
 		}
 		unknown = append(unknown, name)

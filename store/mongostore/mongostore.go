@@ -158,10 +158,7 @@ func Open(ctx context.Context, rawURL string, opts Options) (*Store, error) {
 // CheckURL returns what is wrong with a URL for Open, without connecting: ErrInvalidArgument.
 // Of mongodb+srv:// the DNS is not asked, which has more of it to say.
 func CheckURL(url string) error {
-	if rest, ok := strings.CutPrefix(url, "mongodb+srv://"); ok {
-		url = "mongodb://" + rest
-	}
-	_, _, err := clientOptions(url, &Options{})
+	_, _, err := clientOptions(withoutDNS(url), &Options{})
 	return err
 }
 
@@ -224,6 +221,9 @@ func clientOptions(raw string, opts *Options) (*options.ClientOptions, string, e
 	}
 	if len(params) > 0 {
 		address += "?" + strings.Join(params, "&")
+	}
+	if err := checkParams(address); err != nil {
+		return nil, "", err
 	}
 	client := options.Client().ApplyURI(address)
 	if err := client.Validate(); err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/sqlstore"
 	"github.com/hapax-id/hapax/store/sqlstore/internal/handle"
 )
@@ -98,10 +99,7 @@ func config(u *url.URL, query url.Values, opts sqlstore.Options) (*mysql.Config,
 	query.Del("socket")
 	for param := range query {
 		if !slices.Contains(driverParams, param) {
-			return nil, &hapax.ValueError{
-				Field: "store URL parameter", Value: param, Err: hapax.ErrInvalidArgument,
-				Allowed: "prefix, socket, tls_ca, tls_cert, tls_key, " + strings.Join(driverParams, ", "),
-			}
+			return nil, driver.WrongParameter(param, append([]string{"prefix", "socket", "tls_ca", "tls_cert", "tls_key"}, driverParams...), "")
 		}
 	}
 	if mode := query.Get("tls"); !slices.Contains([]string{"", "true", "false", "skip-verify", "preferred"}, mode) {

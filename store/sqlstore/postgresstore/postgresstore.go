@@ -8,6 +8,10 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,6 +19,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/sqlstore"
 	"github.com/hapax-id/hapax/store/sqlstore/internal/handle"
 )
@@ -25,7 +30,7 @@ import (
 //	postgres://user:password@host:5432/database?sslmode=verify-full
 //
 // The URL may have prefix=, which begins the names of the tables (default
-// "hapax_"), and every parameter that libpq and pgx know.
+// "hapax_"), the parameters that pgx knows, and settings of the session.
 //
 // Errors are ErrInvalidArgument for the URL, and those of sqlstore.New.
 func Open(ctx context.Context, storeURL string, opts sqlstore.Options) (*sqlstore.Store, error) {
@@ -47,8 +52,11 @@ func CheckURL(url string) error {
 }
 
 func config(storeURL string, opts sqlstore.Options) (*pgx.ConnConfig, string, error) {
-	u, _, prefix, err := handle.Parse(storeURL, "postgres", "postgresql")
+	u, query, prefix, err := handle.Parse(storeURL, "postgres", "postgresql")
 	if err != nil {
+		return nil, "", err
+	}
+	if err := checkParams(query); err != nil {
 		return nil, "", err
 	}
 	if u.Host == "" && u.Path == "" && u.RawQuery == "" {
@@ -65,6 +73,38 @@ func config(storeURL string, opts sqlstore.Options) (*pgx.ConnConfig, string, er
 		}
 	}
 	return cfg, prefix, nil
+}
+
+// The parameters of a connection: pgx's; of the settings of a session, which the server knows,
+// those that URLs have; and libpq's own, which pgx would take for settings of the session.
+var (
+	ofPgx = []string{
+		"host", "port", "dbname", "database", "user", "password", "passfile", "connect_timeout", "target_session_attrs", "service", "servicefile",
+		"sslmode", "sslkey", "sslcert", "sslcertmode", "sslrootcert", "sslnegotiation", "sslpassword", "sslsni",
+		"krbspn", "krbsrvname", "channel_binding", "require_auth", "min_protocol_version", "max_protocol_version",
+		"default_query_exec_mode", "statement_cache_capacity", "description_cache_capacity",
+	}
+	ofSessions = []string{"options", "replication", "application_name", "search_path", "client_encoding", "timezone", "datestyle", "statement_timeout", "lock_timeout"}
+	ofLibpq    = []string{
+		"hostaddr", "fallback_application_name", "keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count",
+		"gssencmode", "gsslib", "gssdelegation", "sslcompression", "sslcrl", "sslcrldir", "sslkeylogfile", "requirepeer", "requiressl", "load_balance_hosts",
+	}
+)
+
+// checkParams refuses a parameter that is almost one of a connection, such as sslmod, or that
+// libpq alone has. The server refuses what else is no setting of a session, and names it.
+func checkParams(query url.Values) error {
+	known := slices.Concat(ofPgx, ofSessions, []string{"prefix"})
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		given := strings.ToLower(name) // settings of a session count in any case
+		if slices.Contains(ofPgx, name) || slices.Contains(ofSessions, given) {
+			continue
+		}
+		if slices.Contains(ofLibpq, given) || driver.Distance(given, driver.Nearest(given, known)) <= min(2, len(given)/3) {
+			return driver.WrongParameter(name, known, "or a setting of the session that the server knows")
+		}
+	}
+	return nil
 }
 
 func tlsFor(cfg *tls.Config, host string) *tls.Config {

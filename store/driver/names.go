@@ -1,0 +1,54 @@
+package driver
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/hapax-id/hapax"
+)
+
+// Nearest returns the name with the fewest letters to insert, delete or replace
+// to get there, empty where there is none.
+func Nearest(given string, names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	return slices.MinFunc(names, func(a, b string) int { return Distance(given, a) - Distance(given, b) })
+}
+
+// Distance returns how many letters have to be inserted, deleted or replaced to make one
+// name of another.
+func Distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replace := diagonal
+			if a[i] != b[j] {
+				replace++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replace, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// WrongParameter returns the error for a parameter of a store's URL that nobody takes, with
+// the one of the known, of which there is at least one, that was probably meant; rest is what else is taken. A value is not shown, as it may
+// be a password.
+func WrongParameter(name string, known []string, rest string) error {
+	allowed := strings.Join(known, ", ")
+	if rest != "" {
+		allowed += ", " + rest
+	}
+	from := func(other string) int { return Distance(strings.ToLower(name), strings.ToLower(other)) }
+	if meant := slices.MinFunc(known, func(a, b string) int { return from(a) - from(b) }); from(meant) <= 3 {
+		allowed = meant + ", if that is meant; or " + allowed
+	}
+	return &hapax.ValueError{Field: "store URL parameter", Value: name, Allowed: allowed, Err: hapax.ErrInvalidArgument}
+}
