@@ -14,6 +14,7 @@ const (
 	EventLineExhausted  EventKind = "line_exhausted"   // the line has no numbers left: Err
 	EventTimeExhausted  EventKind = "time_exhausted"   // the layout's time is over: Err
 	EventTimeRunningOut EventKind = "time_running_out" // the layout's time ends within a year: Until
+	EventTickUsed       EventKind = "tick_used"        // the tick has no numbers left, and those of the next ones are taken ahead of the clock
 	EventTickExhausted  EventKind = "tick_exhausted"   // callers wait for the clock
 	EventTickResumed    EventKind = "tick_resumed"     // callers no longer wait for the clock
 	EventRollback       EventKind = "rollback"         // the wall clock went back: By

@@ -31,6 +31,7 @@ type pacer struct {
 	waiting  int       // callers that wait for the clock
 	starving bool      // somebody waited for the clock, and that is not over
 	starved  time.Time // when somebody last did
+	ahead    time.Time // when the cursor was last seen ahead of the clock
 }
 
 // enter announces a caller that waits for the clock, and keeps the pacer
@@ -49,6 +50,24 @@ func (p *pacer) enter(s *Snowflake) bool {
 		s.observe(Event{Kind: EventTickExhausted})
 	}
 	return ok
+}
+
+// overtook tells that the numbers of the clock's tick are used up, at the first of them in a
+// while.
+func (p *pacer) overtook(s *Snowflake) {
+	now, _ := s.clock.Now()
+	p.mu.Lock()
+	first := p.overtookLocked(now)
+	p.mu.Unlock()
+	if first {
+		s.observe(Event{Kind: EventTickUsed})
+	}
+}
+
+func (p *pacer) overtookLocked(now time.Time) (first bool) {
+	first = p.ahead.IsZero() || now.Sub(p.ahead) >= starvedQuiet
+	p.ahead = now
+	return first
 }
 
 func (p *pacer) leave() {
@@ -159,6 +178,7 @@ func (p *pacer) step(s *Snowflake, r *stretch, tick int64, open bool) (ended boo
 		p.idle++
 	}
 	ended = p.idle >= paceIdle
+	used := open && next>>r.bits > tick && p.overtookLocked(now)
 	resumed := p.starving && p.waiting == 0 && (ended || now.Sub(p.starved) >= starvedQuiet)
 	if resumed {
 		p.starving = false
@@ -171,6 +191,9 @@ func (p *pacer) step(s *Snowflake, r *stretch, tick int64, open bool) (ended boo
 		p.openLocked(s, r, tick)
 	}
 	p.mu.Unlock()
+	if used {
+		s.observe(Event{Kind: EventTickUsed})
+	}
 	if resumed {
 		s.observe(Event{Kind: EventTickResumed})
 	}

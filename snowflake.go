@@ -271,6 +271,9 @@ func (s *Snowflake) tryClaim(most int64) (r *stretch, tick, lo, n int64, err err
 		if invariants {
 			r.check(lo, n)
 		}
+		if (lo+n-1)>>r.bits > tick {
+			s.pacer.overtook(s)
+		}
 		s.extendIfDue(r, tick)
 	}
 	return r, tick, lo, n, nil

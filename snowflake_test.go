@@ -3,6 +3,7 @@ package hapax_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -194,6 +195,9 @@ func TestSnowflakeCeiling(t *testing.T) {
 		if n := ev.count(hapax.EventTickExhausted); n != 1 {
 			t.Errorf("%d events for the beginning of the wait, want 1", n)
 		}
+		if n := ev.count(hapax.EventTickUsed); n != 1 {
+			t.Errorf("%d events for the end of a tick's numbers, want 1", n)
+		}
 		time.Sleep(3 * time.Second)
 		if n := ev.count(hapax.EventTickResumed); n != 1 {
 			t.Errorf("%d events for the end of the wait, want 1", n)
@@ -215,6 +219,51 @@ func TestSnowflakeCeiling(t *testing.T) {
 			t.Errorf("issued %d before the deadline", n)
 		}
 	})
+}
+
+// That the numbers of a tick are used up is told where nobody waits, too, by either
+// populator, and for calls of one number and of many.
+func TestSnowflakeTellsOfUsedTick(t *testing.T) {
+	for _, mutex := range []bool{false, true} {
+		for _, many := range []bool{false, true} {
+			bubble(t, fmt.Sprintf("mutex %t, many %t", mutex, many), func(t *testing.T) {
+				var ev events
+				s := newSnowflake(t, memstore.New(), hapax.SnowflakeOptions{Clock: newTestClock(), Observer: ev.observe, Layout: mustLayout(t, "js-safe-53"), Mutex: mutex})
+				take := func(n int) {
+					t.Helper()
+					if many {
+						if _, err := s.NextN(t.Context(), make([]hapax.ID, n)); err != nil {
+							t.Fatal(err)
+						}
+						return
+					}
+					for range n {
+						next(t, s)
+					}
+				}
+				told := func(want int) {
+					t.Helper()
+					time.Sleep(5 * time.Millisecond) // of the pacer, which looks after single calls
+					if n := ev.count(hapax.EventTickUsed); n != want {
+						t.Errorf("%d events, want %d", n, want)
+					}
+				}
+				time.Sleep(time.Second)
+				take(100) // of 512 that a tick has
+				told(0)
+				time.Sleep(time.Second)
+				take(2000)
+				take(2000)
+				told(1)
+				time.Sleep(10 * time.Second)
+				take(2000)
+				told(2)
+				if n := ev.count(hapax.EventTickExhausted); n != 0 {
+					t.Errorf("%d events of callers that waited", n)
+				}
+			})
+		}
+	}
 }
 
 func TestSnowflakeSealHandsBackTime(t *testing.T) {

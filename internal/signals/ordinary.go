@@ -25,7 +25,7 @@ var passing = []Trouble{
 	{
 		ID: "waits", Title: "The wait was too short",
 		Codes:    []string{"tick_exhausted", "deadline_exceeded"},
-		Messages: []string{"the numbers of this tick are used out; callers wait for the clock", "callers no longer wait for the clock"},
+		Messages: []string{"the numbers of this tick are used out; those of the next ones are taken ahead of the clock", "no more numbers may be taken ahead of the clock; callers wait for it", "callers no longer wait for the clock"},
 		Means:    "Every number that the clock allows so far is issued, or the caller's own deadline was over.",
 		Cause:    "More numbers a second than the layout has, or a deadline of few milliseconds.",
 		Do:       "`hapax plan --layout NAME` tells what a layout carries. Spread the load over worker IDs, or choose a layout with more sequence bits.",
