@@ -3,7 +3,6 @@ package redisstore_test
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -134,8 +133,10 @@ func awaitMark(t *testing.T, replica *testservers.Server, mark int64) {
 	t.Helper()
 	c := raw(t, replica)
 	patience.Await(t, fmt.Sprint("the mark ", mark), func() (string, error) {
-		return c.HGet(t.Context(), "hapax:tag:t", "mark").Result()
-	}, func(got string) bool { return got == strconv.FormatInt(mark, 10) })
+		return c.Get(t.Context(), tagKey("t")).Result()
+	}, func(row string) bool {
+		return strings.Contains(row, fmt.Sprintf(`"mark":%d,`, mark)) || strings.Contains(row, fmt.Sprintf(`"mark":%d}`, mark))
+	})
 }
 
 // A failover is followed, and tells that another server answers.

@@ -3,12 +3,11 @@ package redisstore_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/patience"
@@ -206,7 +205,7 @@ func TestLostLine(t *testing.T) {
 	s := open(t, srv.URL, redisstore.Options{})
 	create(t, s, hapax.Tag{Name: "t"})
 	c, ctx := raw(t, srv), t.Context()
-	if n := c.Del(ctx, "hapax:tag:t").Val(); n != 1 {
+	if n := c.Del(ctx, tagKey("t")).Val(); n != 1 {
 		t.Fatalf("%d keys were deleted; want 1", n)
 	}
 	_, err := s.Allocate(ctx, "t", 1, "")
@@ -225,7 +224,7 @@ func TestLostLine(t *testing.T) {
 	if err != nil || healed.Mark != 70 || healed.Token <= 3 {
 		t.Errorf("healed: %+v, %v", healed, err)
 	}
-	c.Del(ctx, "hapax:tag:t")
+	c.Del(ctx, tagKey("t"))
 
 	// The way out that the package describes.
 	c.ZRem(ctx, "hapax:{hapax}:tags", "t")
@@ -267,22 +266,37 @@ func TestLostRows(t *testing.T) {
 	t.Run("both keys", check)
 }
 
-// A creation that was cut off between its steps is completed by the next one.
+// A creation that was cut off is made as a whole, or not at all; the next one goes on from there.
 func TestHalfCreated(t *testing.T) {
 	srv := testservers.Redis(t, "--appendfsync", "always")
-	s := open(t, srv.URL, redisstore.Options{})
+	proxy := testservers.NewProxy(t, srv.Addr)
+	s, direct := open(t, proxy.URL(srv.URL), redisstore.Options{}), open(t, srv.URL, redisstore.Options{})
 	c, ctx := raw(t, srv), t.Context()
-	c.ZAdd(ctx, "hapax:{hapax}:tags", redis.Z{Member: "t"})
-	c.SAdd(ctx, "hapax:{hapax}:pending", "t")
-	_, err := s.Allocate(ctx, "t", 1, "")
-	wantErr(t, "Allocate", err, hapax.ErrTagNotFound)
-	if tags, err := s.Tags(ctx, "", 10); err != nil || len(tags) != 0 {
-		t.Errorf("tags are %v, %v; want none", tags, err)
-	}
-	create(t, s, hapax.Tag{Name: "t"})
-	allocate(t, s, "t", 1)
-	if n := c.SCard(ctx, "hapax:{hapax}:pending").Val(); n != 0 {
-		t.Errorf("%d names are pending; want none", n)
+	create(t, direct, hapax.Tag{Name: "first"}) // the server knows the script then
+	for i, cut := range []func(func([]byte) bool){proxy.CutRequest, proxy.CutReply} {
+		name := fmt.Sprint("t", i)
+		cut(testservers.Contains(`{"kind"`))
+		_, err := s.CreateTag(ctx, must[hapax.Tag](t)(hapax.Tag{Name: name}.WithDefaults()), hapax.CreateFirstUse)
+		wantErr(t, "CreateTag", err, hapax.ErrStoreUnavailable)
+		if n := proxy.Fired(); n != i+1 {
+			t.Fatalf("the proxy cut %d connections; want %d", n, i+1)
+		}
+		made := int64(i)
+		if keys, _ := c.Exists(ctx, tagKey(name)).Result(); keys != made {
+			t.Errorf("%d keys were made; want %d", keys, made)
+		}
+		if indexed := c.ZScore(ctx, "hapax:{hapax}:tags", name).Err() == nil; indexed != (made == 1) {
+			t.Errorf("the index has the name: %v", indexed)
+		}
+		_, err = direct.Allocate(ctx, name, 1, "")
+		if made == 0 {
+			wantErr(t, "Allocate", err, hapax.ErrTagNotFound)
+			create(t, s, hapax.Tag{Name: name})
+			_, err = direct.Allocate(ctx, name, 1, "")
+		}
+		if err != nil {
+			t.Error(err)
+		}
 	}
 }
 
@@ -356,7 +370,7 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// In a Cluster one node can lose its part of the data.
+// In a Cluster a store is on one node, and the loss of its data is noticed by every call.
 func TestClusterNodeEmptied(t *testing.T) {
 	nodes := testservers.RedisCluster(t)
 	s := open(t, nodes[0].URL, redisstore.Options{})
@@ -364,6 +378,7 @@ func TestClusterNodeEmptied(t *testing.T) {
 	for _, name := range names {
 		create(t, s, hapax.Tag{Name: name})
 	}
+	acquire(t, s)
 	if _, err := redisstore.Open(t.Context(), nodes[0].URL+"/1", redisstore.Options{}); err == nil {
 		t.Error("a database was accepted in a Cluster")
 	}
@@ -374,24 +389,21 @@ func TestClusterNodeEmptied(t *testing.T) {
 		if held == 0 {
 			continue
 		}
+		if want := int64(4 + len(names)); held != want {
+			t.Errorf("a node holds %d keys; want all %d", held, want)
+		}
 		if err := c.FlushAll(t.Context()).Err(); err != nil {
 			t.Fatal(err)
 		}
 		emptied++
-		refused := 0
 		for _, name := range names {
 			_, err := s.Allocate(t.Context(), name, 1, "")
-			if errors.Is(err, hapax.ErrStoreRolledBack) || errors.Is(err, hapax.ErrStoreReplaced) {
-				refused++
-			} else if err != nil {
-				t.Errorf("tag %q: %v", name, err)
-			}
+			wantErr(t, "tag "+name, err, hapax.ErrStoreReplaced)
 		}
-		if refused == 0 {
-			t.Errorf("none of %d lost keys was noticed", held)
-		}
+		_, err := s.Workers(t.Context(), "p")
+		wantErr(t, "Workers", err, hapax.ErrStoreReplaced)
 	}
-	if emptied < 2 {
-		t.Errorf("only %d nodes held data", emptied)
+	if emptied != 1 {
+		t.Errorf("%d nodes held data; want one", emptied)
 	}
 }

@@ -14,34 +14,35 @@
 //     whether what was acknowledged to it is there.
 //   - A server that comes back empty, or with other data, is ErrStoreReplaced; a
 //     tag or rows that vanished are ErrStoreRolledBack.
-//   - A replica is refused with ErrStoreUnsafe, in the same atomic step; a listing of
-//     tags asks before and after. One that lost its key is left out of it.
+//   - A replica is refused with ErrStoreUnsafe, in the same atomic step.
 //
 // # Keys
 //
-// With the default prefix; every script works on one slot, so that Cluster runs
-// it too.
+// With the default prefix. All lie in one slot: a store is one shard of a Cluster. The values
+// are JSON, so that redis-cli shows them, or text; integers are exact.
 //
-//	hapax:{hapax}:store    hash: id, format, rows
-//	hapax:{hapax}:tags     sorted set, all scores 0: the names of all tags
-//	hapax:{hapax}:pending  set: the names of tags while their own keys are made
-//	hapax:{hapax}:rows     hash: TABLE, a zero byte, NAME → a row's value
-//	hapax:{hapax}:names    sorted set, all scores 0: the fields of rows
-//	hapax:tag:NAME         hash: store, rev, kind, deleted, mark, token, run, key_hash, start, step, …
+//	hapax:{hapax}:store     hash: id, format, rows
+//	hapax:{hapax}:tag:NAME  {"kind":"segment","step":1000,…,"mark":4001}
+//	hapax:{hapax}:tags      sorted set, all scores 0: the names of all tags, and the empty name
+//	hapax:{hapax}:rows      hash: TABLE, a zero byte, NAME → a row's value
+//	hapax:{hapax}:names     sorted set, all scores 0: the fields of rows
 //
-// A tag's name enters the index and the pending set first, then its key is made,
-// then it leaves the pending set. So the index misses no tag, and a name that is
-// indexed, not pending and without a key is a lost line. Who has chosen a floor
-// for it removes it from the index (ZREM) and creates it again; healing does both.
-//
-// The store's field rows counts the rows; when the hash or the sorted set has
-// another number of them, rows were lost, and nothing goes on until an operator
-// has put them back or has set all three right.
-//
-// Numbers go through scripts as decimal strings; Lua's own lose integers above
-// 2^53. A script is sent by its hash, whole only where the server does not know
+// A change is one script: if the store is the one that was opened and rows are, whole, what this handle
+// knows, they are replaced; else it answers what they are. The value holds
+// everything that a decision rests on, so that equal values mean equal states, whatever
+// came between. A script is sent by its hash, whole only where the server does not know
 // it. All are short; one that blocks the server nevertheless (BUSY) can be ended
 // with SCRIPT KILL.
+//
+// # What is gone
+//
+// Redis may lose single keys, by eviction or by hand. A tag that is in the index and has no key is a lost line.
+// Who has chosen a floor for it removes it from the index (ZREM) and creates it again;
+// healing makes it anew. An index that lacks the empty name was lost itself.
+//
+// The store's field rows counts the rows; when the hash or the sorted set has
+// another number of them, rows were lost. Nothing goes on then, nor without the index, until an operator
+// has put them back or has set all of them right.
 package redisstore
 
 import (
@@ -51,8 +52,8 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -62,10 +63,8 @@ import (
 )
 
 var (
-	_ driver.Store    = (*Store)(nil)
-	_ driver.Clock    = (*Store)(nil)
-	_ driver.Guarding = (*Store)(nil)
-	_ driver.Healing  = (*Store)(nil)
+	_ driver.Store = (*Store)(nil)
+	_ driver.Clock = (*Store)(nil)
 )
 
 // Defaults of Options.
@@ -75,7 +74,7 @@ const (
 )
 
 const (
-	format         = "3"         // of the keys
+	format         = 4           // of the keys
 	maxPrefixBytes = 64          // of Options.Prefix
 	maxWait        = 100         // replicas
 	waitFor        = time.Second // how long a grant waits for its replicas
@@ -124,24 +123,21 @@ const (
 	WarnNoIdentity  = "no_identity"       // the account may not read what the checks need
 )
 
+// limits are how much one step may change: as much as a node that stops hands back together.
+var limits = driver.BaseOptions{MaxChanges: 500, MaxBytes: 256 << 10}
+
+// base gives a Store its methods without a field that outsiders see.
+type base = driver.Base
+
 // A Store is a store in Redis. Its methods are safe for concurrent use. It
 // connects as needed, with at most ten connections a CPU (pool_size in the URL),
 // and reconnects by itself. A write that may have reached the server is never
 // sent again.
 type Store struct {
-	driver.Leases
-
-	rdb  redis.UniversalClient // a *redis.Client or a *redis.ClusterClient
-	own  bool                  // Close closes rdb
-	opts Options
-	keys keys
-	id   string
-
-	migrated string // what Open changed of what an older version left
-
-	mu    sync.Mutex     // guards closing done, and calls.Add against calls.Wait
-	done  chan struct{}  // closed by Close
-	calls sync.WaitGroup // requests in flight, see request
+	*base  // tags and rows
+	mended *driver.Base
+	space  *space
+	own    bool // Close closes the client
 }
 
 // Open connects to the server that the URL names and, at first use, makes it a
@@ -194,11 +190,12 @@ func New(ctx context.Context, client redis.UniversalClient, opts Options) (*Stor
 }
 
 func open(ctx context.Context, client redis.UniversalClient, own bool, opts Options) (*Store, error) {
-	s := &Store{
-		rdb: client, own: own, opts: opts, keys: keys(opts.Prefix), done: make(chan struct{}),
+	k := &space{
+		calls: driver.Calls{Service: "redis", Timeout: opts.Timeout},
+		rdb:   client, opts: opts, keys: keys(opts.Prefix), done: make(chan struct{}),
 	}
-	s.Leases = driver.LeasesIn(s)
-	if _, err := request(ctx, s, "open", s.begin); err != nil {
+	s := &Store{base: driver.NewBase(&k.calls, k, limits), mended: driver.NewBase(&k.calls, mending{k}, limits), space: k, own: own}
+	if _, err := asked(ctx, k, "open", k.begin); err != nil {
 		_ = s.Close() // the first error tells more
 		return nil, err
 	}
@@ -206,102 +203,107 @@ func open(ctx context.Context, client redis.UniversalClient, own bool, opts Opti
 }
 
 // begin makes the store unless it exists, and looks at the servers that it is on.
-func (s *Store) begin(ctx context.Context) (struct{}, error) {
-	none := struct{}{}
+func (s *space) begin(ctx context.Context) (none struct{}, err error) {
 	if err := s.inspect(ctx); err != nil {
 		return none, err
 	}
-	if s.opts.Look {
-		if err := s.wouldChange(ctx); err != nil {
-			return none, err
-		}
+	id, find := rand.Text(), openScript
+	if s.opts.Look || s.opts.Existing != nil && s.opts.Existing() {
+		id, find.writes = "", false
 	}
-	m, err := s.find(ctx)
-	if err != nil {
+	r, err := s.eval(ctx, find, s.keys.of(), id, format)
+	switch {
+	case err != nil:
+		return none, err
+	case r.text(1) == "" && r.text(2) == "" && id == "":
+		return none, &driver.WouldChangeError{What: driver.NewStore}
+	}
+	s.id = r.text(1)
+	if err := s.checkFormat(r.text(2)); err != nil {
 		return none, err
 	}
-	s.id = m["id"]
-	switch m["format"] {
-	case format, formatSecond:
-		return none, nil
-	case formatFirst, formatMoving:
-		return none, s.migrate(ctx)
+	if s.id == "" {
+		return none, fmt.Errorf("%w: redis: key %q has no field id", hapax.ErrStoreCorrupt, s.keys.store())
 	}
-	return none, fmt.Errorf("%w: redis: the keys have format %.20q, and this version, hapax %s, knows formats %s and %s: use a newer version",
-		hapax.ErrStoreCorrupt, m["format"], hapax.Version(), formatFirst, format)
+	return none, nil
 }
 
-// find returns the store's fields, and makes it where there is none.
-func (s *Store) find(ctx context.Context) (map[string]string, error) {
-	if s.opts.Existing != nil && s.opts.Existing() {
-		m, err := s.rdb.HGetAll(ctx, s.keys.store()).Result()
-		if err == nil && m["id"] == "" {
-			err = &driver.WouldChangeError{What: driver.NewStore}
-		}
-		return m, err
+// checkFormat refuses keys of another format than this version's.
+func (s *space) checkFormat(found string) error {
+	n, err := strconv.ParseInt(found, 10, 64)
+	if err != nil || strconv.FormatInt(n, 10) != found {
+		return fmt.Errorf("%w: redis: key %q, field format: %.40q is no number", hapax.ErrStoreCorrupt, s.keys.store(), found)
 	}
-	r, err := s.evalWaiting(ctx, openScript, []string{s.keys.store()}, []any{rand.Text(), format}, s.opts.Wait)
-	return r.fields(), err
+	if err := driver.CheckFormat(fmt.Sprintf("redis: key %q", s.keys.store()), n, format); err != nil {
+		return fmt.Errorf("%w (another database, or another prefix in the URL)", err)
+	}
+	return nil
+}
+
+// HealTag implements driver.Healing. A tag that was lost is made anew.
+func (s *Store) HealTag(ctx context.Context, def hapax.Tag) (hapax.Tag, error) {
+	return s.mended.HealTag(ctx, def)
 }
 
 // StoreID implements hapax.SegmentStore. It fails with ErrStoreReplaced once
 // the server holds another store than the one that was opened.
 func (s *Store) StoreID(ctx context.Context) (string, error) {
-	return request(ctx, s, "read the store ID", func(ctx context.Context) (string, error) {
-		id, err := s.rdb.HGet(ctx, s.keys.store(), "id").Result()
-		if err != nil && !errors.Is(err, redis.Nil) {
-			return "", err
-		}
-		return id, s.same(id)
-	})
+	_, err := asked(ctx, s.space, "read the store ID", func(ctx context.Context) ([]driver.Cell, error) { return s.space.readAll(ctx, nil, false) })
+	if err != nil {
+		return "", err
+	}
+	return s.space.id, nil
 }
 
 // Ping implements driver.Store. It sends a write that changes nothing, which
 // fails on a replica, on a full disk and on memory that has run out.
 func (s *Store) Ping(ctx context.Context) error {
-	_, err := request(ctx, s, "ping", func(ctx context.Context) (reply, error) {
-		return s.eval(ctx, pingScript, []string{s.keys.store()})
+	_, err := asked(ctx, s.space, "ping", func(ctx context.Context) (reply, error) {
+		return s.space.eval(ctx, pingScript, s.space.keys.of(), s.space.id, format)
 	})
 	return err
 }
 
 // StoreTime implements driver.Clock.
 func (s *Store) StoreTime(ctx context.Context) (time.Time, error) {
-	return request(ctx, s, "read the clock", func(ctx context.Context) (time.Time, error) {
-		return s.rdb.Time(ctx).Result()
-	})
+	return asked(ctx, s.space, "read the clock", func(ctx context.Context) (time.Time, error) { return s.space.rdb.Time(ctx).Result() })
 }
 
 // Close implements driver.Store. It breaks calls in flight off; they and later
 // ones fail with ErrClosed.
 func (s *Store) Close() error {
-	s.mu.Lock()
-	select {
-	case <-s.done:
-		s.mu.Unlock()
+	k := s.space
+	if !k.calls.End() {
 		return nil
-	default:
-		close(s.done)
-		s.mu.Unlock()
 	}
+	k.mu.Lock()
+	close(k.done)
+	k.mu.Unlock()
 	var err error
 	if s.own {
-		err = s.rdb.Close()
+		err = k.rdb.Close()
 	}
-	s.calls.Wait()
+	k.running.Wait()
 	return err
 }
 
-func errClosed() error { return fmt.Errorf("%w: the Redis store", hapax.ErrClosed) }
+// asked is answered under the store's time-out.
+func asked[T any](ctx context.Context, s *space, doing string, f func(context.Context) (T, error)) (T, error) {
+	ctx, cancel, err := s.calls.Begin(ctx)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	defer cancel()
+	return answered(ctx, s, doing, f)
+}
 
-// request runs f, which talks to the server, under a deadline, and translates
+// answered runs f, which talks to the server, and translates
 // its error. It returns when ctx ends although the client library sees only
 // deadlines, not cancellations; f then ends by itself, at the latest when its
 // time is over or the store is closed.
-func request[T any](ctx context.Context, s *Store, doing string, f func(context.Context) (T, error)) (T, error) {
+func answered[T any](ctx context.Context, s *space, doing string, f func(context.Context) (T, error)) (T, error) {
 	var none T
-	ctx, cancel := context.WithTimeout(ctx, s.opts.Timeout)
-	defer cancel()
 	if ctx.Err() != nil {
 		return none, failed(ctx, doing, context.Cause(ctx))
 	}
@@ -317,7 +319,7 @@ func request[T any](ctx context.Context, s *Store, doing string, f func(context.
 		return none, errClosed()
 	default:
 	}
-	s.calls.Go(func() {
+	s.running.Go(func() {
 		v, err := f(ctx)
 		answer <- result{v, err}
 	})
@@ -336,23 +338,7 @@ func request[T any](ctx context.Context, s *Store, doing string, f func(context.
 	return r.v, nil
 }
 
-// keys makes the names of keys; it is their prefix.
-type keys string
-
-func (k keys) store() string          { return string(k) + "{hapax}:store" }
-func (k keys) tags() string           { return string(k) + "{hapax}:tags" }
-func (k keys) pending() string        { return string(k) + "{hapax}:pending" }
-func (k keys) rows() string           { return string(k) + "{hapax}:rows" }
-func (k keys) names() string          { return string(k) + "{hapax}:names" }
-func (k keys) tag(name string) string { return string(k) + "tag:" + name }
-
-// same checks a store ID that the server gave.
-func (s *Store) same(id string) error {
-	if id == s.id {
-		return nil
-	}
-	return replaced(id, s.id)
-}
+func errClosed() error { return fmt.Errorf("%w: the Redis store", hapax.ErrClosed) }
 
 // replaced is the error for a server that holds another store ID, or none.
 func replaced(found, want string) error {
@@ -360,15 +346,6 @@ func replaced(found, want string) error {
 		return fmt.Errorf("%w: redis: the server came back without its data, or the data was deleted", hapax.ErrStoreReplaced)
 	}
 	return fmt.Errorf("%w: redis: the server now holds store %.40q, not %q", hapax.ErrStoreReplaced, found, want)
-}
-
-// lost is the error for a tag that is known to have existed.
-func lost(name string) error {
-	return fmt.Errorf("%w: redis: tag %q exists by the index and its key is gone", hapax.ErrStoreRolledBack, name)
-}
-
-func corrupt(key, field, value string) error {
-	return fmt.Errorf("%w: redis: key %q, field %q: %.80q", hapax.ErrStoreCorrupt, key, field, value)
 }
 
 // failed translates an error of a request; hapax's own pass.

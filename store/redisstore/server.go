@@ -16,7 +16,7 @@ import (
 
 // inspect refuses replicas, and warns of writes that a server may lose. An account that may
 // not ask is served without.
-func (s *Store) inspect(ctx context.Context) error {
+func (s *space) inspect(ctx context.Context) error {
 	told := map[string]bool{}
 	warn := func(code, message string) {
 		if s.opts.Warn != nil && !told[message] {
@@ -139,7 +139,7 @@ func readInfo(m map[string]string, info string) {
 }
 
 // nodeOf returns the server that a key is on.
-func (s *Store) nodeOf(ctx context.Context, key string) (*redis.Client, error) {
+func (s *space) nodeOf(ctx context.Context, key string) (*redis.Client, error) {
 	if c, ok := s.rdb.(*redis.ClusterClient); ok {
 		return c.MasterForKey(ctx, key)
 	}
@@ -148,7 +148,7 @@ func (s *Store) nodeOf(ctx context.Context, key string) (*redis.Client, error) {
 
 // masters returns the servers that the store is on, one after the other; an error if
 // one is a replica.
-func (s *Store) masters(ctx context.Context) ([]server, error) {
+func (s *space) masters(ctx context.Context) ([]server, error) {
 	c, ok := s.rdb.(*redis.ClusterClient)
 	if !ok {
 		srv, err := observe(ctx, s.rdb)
