@@ -140,78 +140,58 @@ func (s *space) page(ctx context.Context, table, after string, n int) (rows []dr
 	return rows, more, err
 }
 
-func (s *space) step(ctx context.Context, step driver.Step, mend bool) (driver.Result, error) {
-	return answered(ctx, s, "write", func(ctx context.Context) (driver.Result, error) {
-		var named []driver.Key
-		args := append(make([]any, 0, 16+4*len(step.Each)), s.id, format, flag(mend))
-		name := func(key driver.Key) {
-			named, args = append(named, key), append(args, field(key))
+func (s *space) step(ctx context.Context, step driver.Step, mend bool) (result driver.Result, err error) {
+	var named []driver.Key
+	args := append(make([]any, 0, 32+4*len(step.Each)), s.id, format, flag(mend))
+	add := func(key driver.Key, what string, old, next []byte) {
+		named, args = append(named, key), append(args, field(key), what, old, next)
+	}
+	for _, c := range step.If {
+		if c.Least != nil {
+			add(c.Key, "least", c.Least, nil)
+		} else {
+			add(c.Key, "same", c.Same.Value, nil)
 		}
-		args = append(args, len(step.If))
-		for _, c := range step.If {
-			if name(c.Key); c.Least != nil {
-				args = append(args, "1", c.Least)
-			} else {
-				args = append(args, "", c.Same.Value)
+	}
+	for _, p := range step.Raise {
+		add(p.Key, "raise", nil, p.Value)
+	}
+	for _, c := range step.Then {
+		add(c.Key, "then", c.Old.Value, c.Next)
+	}
+	for _, c := range step.Each {
+		add(c.Key, "each", c.Old.Value, c.Next)
+	}
+	for _, key := range step.Look {
+		add(key, "look", nil, nil)
+	}
+	r, err := answered(ctx, s, "write", func(ctx context.Context) (reply, error) { return s.eval(ctx, stepScript, s.keys.of(named...), args...) })
+	if err == nil && len(r) != 3+len(named) {
+		err = unexpected(r)
+	}
+	if err != nil {
+		return result, err
+	}
+	result.Met, result.Primary = r[2] == done, r.text(1)
+	rest := r[3:]
+	outcomes := func(n int, changes ...driver.Change) (all []driver.Outcome) {
+		for i := range n {
+			o := driver.Outcome{Now: cell(rest[i])}
+			if i < len(changes) && rest[i] == done {
+				o = driver.Outcome{Done: true, Now: driver.Cell{Value: changes[i].Next, Known: true}}
 			}
+			all = append(all, o)
 		}
-		args = append(args, len(step.Raise))
-		for _, p := range step.Raise {
-			name(p.Key)
-			args = append(args, p.Value)
-		}
-		for _, changes := range [][]driver.Change{step.Then, step.Each} {
-			args = append(args, len(changes))
-			for _, c := range changes {
-				name(c.Key)
-				args = append(args, c.Old.Value, c.Next)
-			}
-		}
-		args = append(args, len(step.Look))
-		for _, key := range step.Look {
-			name(key)
-		}
-		r, err := s.eval(ctx, stepScript, s.keys.of(named...), args...)
-		if err != nil {
-			return driver.Result{}, err
-		}
-		return resultOf(step, r)
-	})
-}
-
-// resultOf takes the answer to a step apart.
-func resultOf(step driver.Step, r reply) (driver.Result, error) {
-	told := 3 + len(step.Then) + len(step.Each) + len(step.Look)
-	met := len(r) > 2 && r[2] == done
-	if !met {
-		told += len(step.If)
-	}
-	if len(r) != told {
-		return driver.Result{}, unexpected(r)
-	}
-	result, rest := driver.Result{Met: met, Primary: r.text(1)}, r[3:]
-	next := func() (v any) {
-		v, rest = rest[0], rest[1:]
-		return v
-	}
-	if !met {
-		for range step.If {
-			result.If = append(result.If, cell(next()))
-		}
-	}
-	outcomes := func(changes []driver.Change) (all []driver.Outcome) {
-		for _, c := range changes {
-			if v := next(); v == done {
-				all = append(all, driver.Outcome{Done: true, Now: driver.Cell{Value: c.Next, Known: true}})
-			} else {
-				all = append(all, driver.Outcome{Now: cell(v)})
-			}
-		}
+		rest = rest[n:]
 		return all
 	}
-	result.Then, result.Each = outcomes(step.Then), outcomes(step.Each)
-	for range step.Look {
-		result.Look = append(result.Look, cell(next()))
+	for _, o := range outcomes(len(step.If)) {
+		result.If = append(result.If, o.Now)
+	}
+	rest = rest[len(step.Raise):]
+	result.Then, result.Each = outcomes(len(step.Then), step.Then...), outcomes(len(step.Each), step.Each...)
+	for _, o := range outcomes(len(step.Look)) {
+		result.Look = append(result.Look, o.Now)
 	}
 	return result, nil
 }

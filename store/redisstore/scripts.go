@@ -64,7 +64,7 @@ if store[2] ~= ARGV[2] then return {'format', string.sub(store[2] or '', 1, 64)}
 
 // ofRows begins the scripts on rows. Rows that were lost make one of three counts differ, and an
 // index of tags that was lost lacks the empty name. ARGV goes on with "1" where a tag that was lost is
-// one that there never was. A row that row returns is false where there is none, and 0 for a tag that was
+// one that there never was. What a row is is false where there is none, and 0 for a tag that was
 // lost: its name is in the index.
 var ofRows = ofStore + fmt.Sprintf(`
 local count = tonumber(store[3] or '0')
@@ -74,18 +74,16 @@ local function take()
   at = at + 1
   return ARGV[at]
 end
-local function row()
-  local r = {name = take()}
-  if string.byte(r.name) == 0 then
-    key = key + 1
-    r.tag, r.key = string.sub(r.name, 2), KEYS[key]
-    r.is = redis.call('GET', r.key)
-    if not r.is and ARGV[3] ~= '1' and redis.call('ZSCORE', KEYS[4], r.tag) then r.is = 0 end
-  else
-    r.is = redis.call('HGET', KEYS[2], r.name)
-  end
-  if r.is and r.is ~= 0 and #r.is > %d then large = r.name end
-  return r
+local function row(name)
+  if string.byte(name) ~= 0 then return {name = name} end
+  key = key + 1
+  return {tag = string.sub(name, 2), key = KEYS[key]}
+end
+local function read(r)
+  r.is = r.tag and redis.call('GET', r.key) or not r.tag and redis.call('HGET', KEYS[2], r.name)
+  if not r.is and r.tag and ARGV[3] ~= '1' and redis.call('ZSCORE', KEYS[4], r.tag) then r.is = 0 end
+  if r.is and r.is ~= 0 and #r.is > %d then large = r.name or r.tag end
+  return r.is
 end
 `, maxValue)
 
@@ -110,7 +108,7 @@ return {'ok'}`)
 var readScript = newScript(ofRows + `
 local most, size, found = tonumber(take()), 0, {'ok'}
 while at < #ARGV and size < most do
-  local is = row().is
+  local is = read(row(take()))
   if large then return {'large', large} end
   found[#found + 1] = is
   if is and is ~= 0 then size = size + #is end
@@ -118,42 +116,35 @@ end
 return found`)
 
 // listScript answers ok, or more, and the names of rows, each with its value, or those of tags alone.
-// ARGV goes on with "tags" or "rows", the range's bounds, how many, how many bytes.
+// ARGV goes on with "tags" or "rows", the range's bounds, how many, about how many bytes.
 var listScript = newScript(ofRows + fmt.Sprintf(`
-local tags = take() == 'tags'
-local names = redis.call('ZRANGEBYLEX', tags and KEYS[4] or KEYS[3], take(), take(), 'LIMIT', 0, take())
-local found, size, most = {#names < tonumber(ARGV[at]) and 'ok' or 'more'}, 0, tonumber(take())
-for i, name in ipairs(names) do
-  if #name > %d then return {'large', string.sub(name, 1, 64)} end
+local tags, from, to, n, most = take() == 'tags', take(), take(), tonumber(take()), tonumber(take())
+local names = redis.call('ZRANGEBYLEX', KEYS[tags and 4 or 3], from, to, 'LIMIT', 0, n)
+local found, size = {#names < n and 'ok' or 'more'}, 0
+for _, name in ipairs(names) do
+  if size >= most then
+    found[1] = 'more'
+    break
+  end
   found[#found + 1] = name
   if not tags then
-    local value = redis.call('HGET', KEYS[2], name)
-    if not value then return {'lost'} end
-    if #value > %d then return {'large', name} end
-    found[#found + 1] = value
-    size = size + #value
-    if size > most and i < #names then
-      found[1] = 'more'
-      break
-    end
+    local is = read({name = name})
+    if not is then return {'lost'} end
+    found[#found + 1], size = is, size + #is
   end
+  if #name > %d then large = string.sub(name, 1, 64) end
+  if large then return {'large', large} end
 end
-return found`, maxField, maxValue))
+return found`, maxField))
 
-// stepScript does a driver.Step. ARGV goes on with its lists, each as a number and so many rows: a
-// name, and what is said of it, where "" stands for no row:
+// stepScript does a driver.Step. ARGV goes on with four words for each row: its name; whether it is to be
+// the same, at least or absent ("same" of ""), raised, or changed ("then", "each"), or looked at; the
+// value that is expected, and the next one, where "" stands for no row. It answers ok, who answers, 1 where the step was done, and each
+// row as it is, or 1 where it was written as it was to be.
 //
-//	If     "1" for at least, and the value
-//	Raise  the value
-//	Then   the value that is expected, and the next one
-//	Each   likewise
-//	Look
-//
-// It answers ok, who answers, and 1 where the step was done; then the rows of If where it was not,
-// those of Then and Each, with 1 for a change that was made, and those of Look. Nothing is written before
-// every row was read that may have another type, and Redis refuses a script for its memory,
-// its disk or its replicas at the first write alone: no step is done by half. Values are compared as bytes:
-// Lua compares text as the server's locale has it.
+// Nothing is written before every row was read that may have another type, and Redis refuses a script
+// for its memory, its disk or its replicas at the first write alone: no step is done by half. Values are
+// compared as bytes: Lua compares text as the server's locale has it.
 var stepScript = newWrite(ofRows + `
 local server = redis.pcall('INFO', 'server')
 local run = type(server) == 'string' and string.match(server, '\nrun_id:(%x+)')
@@ -166,75 +157,42 @@ local function below(a, b)
   end
   return #a < #b
 end
-local function same(r, old)
-  if old == '' then return r.is == false end
-  return r.is == old
-end
-local function list(of)
-  local all = {}
-  for i = 1, tonumber(take()) do
-    all[i] = row()
-    if of then of(all[i]) end
+local rows, met, now = {}, true, count
+while at < #ARGV do
+  local r = row(take())
+  r.what, r.old, r.to = take(), take(), take()
+  if r.what ~= 'look' then
+    read(r)
+    r.same = r.is == (r.old ~= '' and r.old)
+    if r.what == 'same' or r.what == 'then' then met = met and r.same end
+    if r.what == 'least' then met = met and type(r.is) == 'string' and not below(r.is, r.old) end
+    if r.what == 'raise' then r.same = r.is == false or type(r.is) == 'string' and below(r.is, r.to) end
   end
-  return all
+  rows[#rows + 1] = r
 end
-local now = count
-local function write(r, to)
-  if to == '' and r.is then
-    if r.tag then
-      redis.call('DEL', r.key)
-      redis.call('ZREM', KEYS[4], r.tag)
-    else
-      redis.call('HDEL', KEYS[2], r.name)
-      redis.call('ZREM', KEYS[3], r.name)
-      now = now - 1
-    end
-  elseif to ~= '' then
-    if r.tag then redis.call('SET', r.key, to) else redis.call('HSET', KEYS[2], r.name, to) end
-    if r.tag and not r.is then
-      redis.call('ZADD', KEYS[4], 0, r.tag)
-    elseif not r.is then
-      redis.call('ZADD', KEYS[3], 0, r.name)
-      now = now + 1
-    end
-  end
-end
-local met = true
-local conditions = list(function(r)
-  local least, want = take() == '1', take()
-  if least then
-    met = met and type(r.is) == 'string' and not below(r.is, want)
-  else
-    met = met and same(r, want)
-  end
-end)
-local raises = list(function(r) r.to = take() end)
-local function change(r) r.old, r.to = take(), take() end
-local together = list(function(r)
-  change(r)
-  met = met and same(r, r.old)
-end)
-local each = list(change)
 if large then return {'large', large} end
-if met then
-  for _, r in ipairs(raises) do
-    if r.is == false or type(r.is) == 'string' and below(r.is, r.to) then write(r, r.to) end
+local function write(r)
+  local added = (r.to ~= '' and 1 or 0) - (r.is and 1 or 0)
+  if r.tag then
+    if r.to ~= '' then redis.call('SET', r.key, r.to) else redis.call('DEL', r.key) end
+  else
+    if r.to ~= '' then redis.call('HSET', KEYS[2], r.name, r.to) else redis.call('HDEL', KEYS[2], r.name) end
+    now = now + added
   end
-  for _, r in ipairs(together) do write(r, r.to) end
-  for _, r in ipairs(each) do
-    r.done = same(r, r.old)
-    if r.done then write(r, r.to) end
-  end
-  if now ~= count then redis.call('HSET', KEYS[1], 'rows', string.format('%d', now)) end
+  local index, name = KEYS[r.tag and 4 or 3], r.tag or r.name
+  if added == 1 then redis.call('ZADD', index, 0, name) elseif added == -1 then redis.call('ZREM', index, name) end
+  r.is = 1
 end
+local writes = {raise = true, ['then'] = true, each = true}
+for _, r in ipairs(rows) do
+  if met and writes[r.what] and r.same then write(r) end
+end
+if now ~= count then redis.call('HSET', KEYS[1], 'rows', string.format('%d', now)) end
 local found = {'ok', primary, met and 1 or 0}
-local function tell(r, done) found[#found + 1] = done and 1 or r.is end
-if not met then
-  for _, r in ipairs(conditions) do tell(r) end
+for _, r in ipairs(rows) do
+  if r.what == 'look' then read(r) end
+  found[#found + 1] = r.is
 end
-for _, r in ipairs(together) do tell(r, met) end
-for _, r in ipairs(each) do tell(r, r.done) end
-for _, r in ipairs(list()) do tell(r) end
 if large then return {'large', large} end
 return found`)
 
