@@ -108,18 +108,16 @@ func raise(ctx context.Context, inner *bbolt.Tx, file *os.File, margin Margin, n
 	if err := verify(inner); err != nil {
 		return Adoption{}, err
 	}
-	if _, err := migrate(inner); err != nil {
-		return Adoption{}, err
-	}
 	tx, err := newTransaction(inner)
 	if err != nil {
 		return Adoption{}, err
 	}
-	tags, err := raiseTags(tx, margin.Numbers)
+	rows := driver.NewBase(&driver.Calls{Service: file.Name(), Timeout: -1}, within{tx}, driver.BaseOptions{})
+	tags, err := raiseTags(ctx, rows, margin.Numbers)
 	if err != nil {
 		return Adoption{}, err
 	}
-	workers, err := raiseWorkers(ctx, tx, margin.Time)
+	workers, err := raiseWorkers(ctx, rows, margin.Time)
 	if err != nil {
 		return Adoption{}, err
 	}
@@ -131,34 +129,29 @@ func raise(ctx context.Context, inner *bbolt.Tx, file *os.File, margin Margin, n
 	return a, writeHeader(inner, head)
 }
 
-func raiseTags(tx *transaction, margin int64) ([]driver.Raised, error) {
-	var tags []driver.Tag
-	err := tx.Bucket(bucketTags).ForEach(func(key, value []byte) error {
-		var r tagRecord
-		err := decode(bucketTags, key, value, &r)
-		tags = append(tags, r.tag(key))
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	var raised []driver.Raised
-	for _, t := range tags {
-		if t.Kind != hapax.KindSegment {
-			continue
-		}
-		to := t.Tag
-		to.Mark = max(t.Mark, min(t.Mark, hapax.MaxMark-margin)+margin)
-		if err := putTag(tx, t.Redefined(to)); err != nil {
+func raiseTags(ctx context.Context, rows *driver.Base, margin int64) (raised []driver.Raised, err error) {
+	const page = 10_000
+	for after, more := "", true; more; {
+		tags, err := rows.Tags(ctx, after, page)
+		if err != nil {
 			return nil, err
 		}
-		raised = append(raised, driver.Raised{Tag: t.Name, From: t.Mark, To: to.Mark})
+		for _, t := range tags {
+			if after = t.Name; t.Kind != hapax.KindSegment {
+				continue
+			}
+			to, err := rows.RaiseTag(ctx, t.Name, min(t.Mark, hapax.MaxMark-margin)+margin)
+			if err != nil {
+				return nil, err
+			}
+			raised = append(raised, driver.Raised{Tag: t.Name, From: t.Mark, To: to.Mark})
+		}
+		more = len(tags) == page
 	}
 	return raised, nil
 }
 
-func raiseWorkers(ctx context.Context, tx *transaction, margin time.Duration) ([]driver.Raised, error) {
-	leases := driver.LeasesIn(rowsIn{tx})
+func raiseWorkers(ctx context.Context, leases *driver.Base, margin time.Duration) ([]driver.Raised, error) {
 	pools, err := leases.Pools(ctx)
 	if err != nil {
 		return nil, err

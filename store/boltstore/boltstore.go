@@ -60,14 +60,10 @@ import (
 	"github.com/hapax-id/hapax/store/internal/fileid"
 )
 
-var (
-	_ driver.Store    = (*Store)(nil)
-	_ driver.Guarding = (*Store)(nil)
-	_ driver.Healing  = (*Store)(nil)
-	_ driver.Together = (*Store)(nil)
+var _ driver.Store = (*Store)(nil)
 
-	_ driver.TogetherAllocating = (*Store)(nil)
-)
+// base gives a Store its methods without a field that outsiders see.
+type base = driver.Base
 
 // Options configure a store. The zero value is ready to use.
 type Options struct {
@@ -85,16 +81,21 @@ type Options struct {
 	Look bool
 }
 
+// Limits of one step, which is part of a transaction.
+const (
+	maxChanges = 10_000
+	maxBytes   = 16 << 20
+)
+
 // A Store is an open file. Its methods are safe for concurrent use.
 type Store struct {
-	driver.Leases
+	*base // tags and rows
+	calls driver.Calls
 
 	path   string
 	db     *bbolt.DB
 	handle *os.File    // bbolt's own
 	file   os.FileInfo // of the open file
-
-	migrated string // what Open changed of what an older version left
 
 	requests chan request
 	stop     chan struct{} // closed by Close
@@ -181,7 +182,8 @@ func openFile(ctx context.Context, path string, wait time.Duration, readOnly boo
 				stop:     make(chan struct{}),
 				stopped:  make(chan struct{}),
 			}
-			s.Leases = driver.LeasesIn(s)
+			s.calls = driver.Calls{Service: path, Timeout: -1}
+			s.base = driver.NewBase(&s.calls, kv{s}, driver.BaseOptions{MaxChanges: maxChanges, MaxBytes: maxBytes})
 			return s, file, nil
 		}
 	}
@@ -220,11 +222,7 @@ func (s *Store) prepare(file *os.File, opts Options, identify identifier) error 
 		head.Identity = head.Identity.Merge(now)
 	}
 	if err := s.db.Update(func(tx *bbolt.Tx) error {
-		if err := writeHeader(tx, head); err != nil {
-			return err
-		}
-		s.migrated, err = migrate(tx)
-		return err
+		return writeHeader(tx, head)
 	}); err != nil {
 		return err
 	}
@@ -279,6 +277,7 @@ func (s *Store) renew() error {
 // Close lets go of the file, after the transaction that is being written. Later
 // calls, and those that wait for another transaction, fail with ErrClosed.
 func (s *Store) Close() error {
+	s.calls.End()
 	s.closing.Do(func() {
 		close(s.stop)
 		<-s.stopped
@@ -337,6 +336,9 @@ func (s *Store) checkPath() error {
 	}
 	return fmt.Errorf("%w: the open file is no longer at %s: %w; put it back, or restart", hapax.ErrStoreReplaced, s.path, err)
 }
+
+// Shared implements driver.Rows: the file is locked by one process.
+func (s *Store) Shared() bool { return false }
 
 // StoreID implements driver.Store.
 func (s *Store) StoreID(ctx context.Context) (string, error) {

@@ -11,15 +11,10 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/store/driver"
 )
 
-// format is the version of everything in the file. A version that knows the one before
-// only would drop the fencing tokens of tags.
-const (
-	format       = "hapax store 2"
-	formatBefore = "hapax store 1"
-)
+// format is the version of everything in the file.
+const format = "hapax store 2"
 
 var (
 	bucketStore = []byte("store")
@@ -40,40 +35,6 @@ type header struct {
 	Generation string `json:"generation,omitempty"`
 	Before     string `json:"before,omitempty"`
 }
-
-// A tagRecord is a driver.Tag without the name, which is its key.
-type tagRecord struct {
-	Kind      hapax.Kind `json:"kind"`
-	Start     int64      `json:"start,omitempty"`
-	Step      int64      `json:"step,omitempty"`
-	MinStep   int64      `json:"min_step,omitempty"`
-	MaxStep   int64      `json:"max_step,omitempty"`
-	Delta     int64      `json:"delta,omitempty"`
-	Remainder int64      `json:"remainder,omitempty"`
-	Mark      int64      `json:"mark,omitempty"`
-	Token     int64      `json:"token,omitempty"`
-	Run       int64      `json:"run,omitempty"`
-	KeyHash   string     `json:"key_hash,omitempty"`
-	Pool      string     `json:"pool,omitempty"`
-	Extra     string     `json:"extra,omitempty"`
-	Deleted   bool       `json:"deleted,omitempty"`
-}
-
-func recordOf(t driver.Tag) tagRecord {
-	return tagRecord{
-		t.Kind, t.Start, t.Step, t.MinStep, t.MaxStep, t.Delta, t.Remainder, t.Mark, t.Token, t.Run, t.KeyHash, t.Pool, t.Extra, t.Deleted,
-	}
-}
-
-func (r tagRecord) tag(name []byte) driver.Tag {
-	return driver.Tag{Tag: hapax.Tag{
-		Name: string(name), Kind: r.Kind, Start: r.Start, Step: r.Step, MinStep: r.MinStep, MaxStep: r.MaxStep, Mark: r.Mark, Token: r.Token,
-		Delta: r.Delta, Remainder: r.Remainder, Pool: r.Pool, Extra: r.Extra, Deleted: r.Deleted,
-	}, KeyHash: r.KeyHash, Run: r.Run}
-}
-
-// rowKey orders rows by table and name. No name contains a zero byte.
-func rowKey(table, name string) []byte { return []byte(table + "\x00" + name) }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -139,23 +100,19 @@ func readHeader(tx *bbolt.Tx) (header, error) {
 		}
 		return head, nil
 	}
-	needed := [][]byte{bucketTags, bucketRows}
-	if isOlder(tx) {
-		needed = [][]byte{bucketTags, bucketPoolsBefore, bucketWorkersBefore}
-	}
-	for _, name := range needed {
-		if tx.Bucket(name) == nil {
-			return head, fmt.Errorf("%w: the bucket %s is missing", errDamaged, name)
-		}
-	}
 	ok, err := get(tx, bucketStore, keyHeader, &head)
 	switch {
 	case err != nil:
 		return head, err
 	case !ok || head.ID == "":
 		return head, fmt.Errorf("%w: it has no header", errDamaged)
-	case head.Format != format && head.Format != formatBefore:
-		return head, fmt.Errorf("%w: its format is %q, this version reads %q and %q; use the version that wrote it, or a newer one", errDamaged, head.Format, formatBefore, format)
+	case head.Format != format:
+		return head, fmt.Errorf("%w: its format is %q, and this version, hapax %s, reads %q; use the version that wrote it", errDamaged, head.Format, hapax.Version(), format)
+	}
+	for _, name := range [][]byte{bucketTags, bucketRows} {
+		if tx.Bucket(name) == nil {
+			return head, fmt.Errorf("%w: the bucket %s is missing", errDamaged, name)
+		}
 	}
 	return head, nil
 }

@@ -35,15 +35,6 @@ func newTransaction(inner *bbolt.Tx) (*transaction, error) {
 	return tx, err
 }
 
-// put writes one record.
-func (tx *transaction) put(bucket, key []byte, record any) error {
-	value, err := encode(bucket, key, record)
-	if err != nil {
-		return err
-	}
-	return tx.replace(bucket, key, value)
-}
-
 // replace writes one value as it is stored, or removes it if value is nil.
 func (tx *transaction) replace(bucket, key, value []byte) error {
 	b := tx.Bucket(bucket)
@@ -78,11 +69,7 @@ func verify(tx *bbolt.Tx) error {
 	if _, err := get(tx, bucketStore, keyTotal, &want); err != nil {
 		return err
 	}
-	buckets := [][]byte{bucketTags, bucketRows}
-	if isOlder(tx) {
-		buckets = [][]byte{bucketTags, bucketPoolsBefore, bucketWorkersBefore}
-	}
-	for _, bucket := range buckets {
+	for _, bucket := range [][]byte{bucketTags, bucketRows} {
 		if err := tx.Bucket(bucket).ForEach(func(key, value []byte) error {
 			found.count(value, 1)
 			_, err := unseal(bucket, key, value)

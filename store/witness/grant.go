@@ -327,7 +327,7 @@ func (g *Guarded) Allocate(ctx context.Context, tag string, n int64, last hapax.
 			if !made.alone {
 				return made.Allocation, made.Err
 			}
-			g.allocations.enterAlone()
+			g.allocations.enterAlone(tag)
 		case <-ctx.Done():
 			if err := g.serving(ctx); err != nil {
 				return hapax.Allocation{}, err
@@ -335,7 +335,7 @@ func (g *Guarded) Allocate(ctx context.Context, tag string, n int64, last hapax.
 			return hapax.Allocation{}, fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, context.Cause(ctx))
 		}
 	}
-	defer g.allocations.leave()
+	defer g.allocations.leave(tag)
 	return g.allocate(ctx, tag, n, last)
 }
 

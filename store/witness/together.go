@@ -2,6 +2,7 @@ package witness
 
 import (
 	"context"
+	"maps"
 	"sync"
 
 	"github.com/hapax-id/hapax/store/driver"
@@ -19,9 +20,10 @@ const (
 type allocations struct {
 	few int // how many may be under way by themselves
 
-	mu      sync.Mutex // guards what follows
-	alone   int        // made by themselves
-	runs    bool       // others are made together
+	mu      sync.Mutex     // guards what follows
+	alone   int            // made by themselves
+	of      map[string]int // how many of these are of each tag
+	runs    bool           // others are made together
 	waiting []allocation
 }
 
@@ -35,14 +37,15 @@ type allocated struct {
 	alone bool // it was not made: its caller makes it by itself
 }
 
-// enter has an allocation be made with others, where there are. It returns nil for one that
+// enter has an allocation be made with others, where there are, or where another one of its
+// tag is under way, which it would wait for. It returns nil for one that
 // its caller makes by itself, and then ends with leave; first has the caller see to it that
 // those who wait are served.
 func (q *allocations) enter(of driver.AllocateOf, canWait bool) (done chan allocated, first bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !canWait || !q.runs && q.alone < q.few {
-		q.alone++
+	if !canWait || !q.runs && q.alone < q.few && q.of[of.Tag] == 0 {
+		q.startLocked(of.Tag)
 		return nil, false
 	}
 	done = make(chan allocated, 1)
@@ -67,16 +70,44 @@ func (q *allocations) releaseLocked() {
 }
 
 // enterAlone is enter for one that has waited, and is to be made by itself.
-func (q *allocations) enterAlone() {
+func (q *allocations) enterAlone(tag string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.alone++
+	q.startLocked(tag)
 }
 
-func (q *allocations) leave() {
+func (q *allocations) startLocked(tag string) {
+	if q.of == nil {
+		q.of = map[string]int{}
+	}
+	q.alone++
+	q.of[tag]++
+}
+
+func (q *allocations) leave(tag string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.alone--
+	if q.of[tag]--; q.of[tag] == 0 {
+		delete(q.of, tag)
+	}
+}
+
+// fewLocked reports whether those who wait are few enough to be made by themselves, each of a tag
+// of its own.
+func (q *allocations) fewLocked() bool {
+	if len(q.waiting)+q.alone > q.few {
+		return false
+	}
+	of := map[string]int{}
+	maps.Copy(of, q.of)
+	for _, w := range q.waiting {
+		if of[w.Tag] > 0 {
+			return false
+		}
+		of[w.Tag]++
+	}
+	return true
 }
 
 // next returns those who wait and are to be served together; few enough to be made by
@@ -84,7 +115,7 @@ func (q *allocations) leave() {
 func (q *allocations) next() []allocation {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.waiting) == 0 || len(q.waiting)+q.alone <= q.few {
+	if len(q.waiting) == 0 || q.fewLocked() {
 		q.releaseLocked()
 		return nil
 	}
