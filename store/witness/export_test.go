@@ -32,11 +32,11 @@ func AwaitTick(t *testing.T, path string) {
 	_ = os.Remove(probe)
 }
 
-// AllocateTogether has a node make each allocation as those that go together.
-func (g *Guarded) AllocateTogether() {
+// OneStepAtATime has all allocations of a node wait while a step is under way.
+func (g *Guarded) OneStepAtATime() {
 	g.allocations.mu.Lock()
 	defer g.allocations.mu.Unlock()
-	g.allocations.few = 0
+	g.allocations.few = 1
 }
 
 // CountSyncs counts how often a witness is made durable from now on.

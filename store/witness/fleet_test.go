@@ -376,37 +376,15 @@ func (c *conn) Beat(ctx context.Context, p driver.Pulse) (driver.Contact, error)
 	return c.contact(ct), err
 }
 
-func (c *conn) AllocateWith(ctx context.Context, p driver.Pulse, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, driver.Contact, error) {
-	if err := c.pass(ctx, "allocate"); err != nil {
-		return hapax.Allocation{}, driver.Contact{}, err
-	}
-	a, ct, err := c.Store.AllocateWith(ctx, p, tag, n, last)
-	if lost := c.after("allocate"); lost != nil {
-		return hapax.Allocation{}, driver.Contact{}, lost
-	}
-	return a, c.contact(ct), err
-}
-
 func (c *conn) AllocateAllWith(ctx context.Context, p driver.Pulse, all []driver.AllocateOf) ([]driver.Allocated, driver.Contact, error) {
-	if err := c.pass(ctx, "allocate all"); err != nil {
+	if err := c.pass(ctx, "allocate"); err != nil {
 		return nil, driver.Contact{}, err
 	}
 	made, ct, err := c.Store.AllocateAllWith(ctx, p, all)
-	if lost := c.after("allocate all"); lost != nil {
+	if lost := c.after("allocate"); lost != nil {
 		return nil, driver.Contact{}, lost
 	}
 	return made, c.contact(ct), err
-}
-
-func (c *conn) HandBackWith(ctx context.Context, p driver.Pulse, a hapax.Allocation, next int64) (driver.Contact, error) {
-	if err := c.pass(ctx, "handback"); err != nil {
-		return driver.Contact{}, err
-	}
-	ct, err := c.Store.HandBackWith(ctx, p, a, next)
-	if lost := c.after("handback"); lost != nil {
-		return driver.Contact{}, lost
-	}
-	return c.contact(ct), err
 }
 
 func (c *conn) HandBackAllWith(ctx context.Context, p driver.Pulse, all []driver.HandBackOf) ([]bool, driver.Contact, error) {

@@ -66,10 +66,10 @@ func errAbandoned() error {
 	return fmt.Errorf("%w: the node was not serving when the answer came; what was granted is abandoned", hapax.ErrStoreUnavailable)
 }
 
-// grant makes one call for a grant, and returns when the witness holds what it has
+// grant makes one call for grants, and returns when the witness holds what it has
 // brought, so that it may be used. known is asked, before the call, for the pair that the
 // witness knows of a line that the answer may be of.
-func (g *Guarded) grant(ctx context.Context, known func() func(line string) (Pair, bool), call func(context.Context, store, pulse) (granted, error)) error {
+func (g *Guarded) grant(ctx context.Context, known func() func(line string) (Pair, bool), call func(context.Context, store, pulse) ([]granted, error)) error {
 	_, err := asServing(ctx, g, func(ctx context.Context, s store) (nothing, error) {
 		was := known()
 		p := g.pulse(true)
@@ -79,15 +79,17 @@ func (g *Guarded) grant(ctx context.Context, known func() func(line string) (Pai
 		if err := g.reserve(p); err != nil {
 			return nothing{}, err
 		}
-		got, err := call(ctx, s, p)
-		if err == nil {
-			want, ok := was(got.line)
-			err = g.judgeGrant(got, want, ok)
-		}
-		if err != nil {
+		all, err := call(ctx, s, p)
+		if err != nil || len(all) == 0 {
 			return nothing{}, err
 		}
-		return nothing{}, g.record(p, got)
+		for _, got := range all {
+			want, ok := was(got.line)
+			if err := g.judgeGrant(got, want, ok); err != nil {
+				return nothing{}, err
+			}
+		}
+		return nothing{}, g.record(p, all)
 	})
 	return err
 }
@@ -103,7 +105,7 @@ func (g *Guarded) judgeGrant(got granted, want Pair, known bool) error {
 
 // record makes the grants of one call durable in the witness, and judges whether they may
 // be used.
-func (g *Guarded) record(p pulse, all ...granted) error {
+func (g *Guarded) record(p pulse, all []granted) error {
 	err := g.witness.commit(func(b *record) error {
 		for _, got := range all {
 			b.Lines[got.line] = b.Lines[got.line].max(got.to)
@@ -316,55 +318,6 @@ func (g *Guarded) Ping(ctx context.Context) error {
 	return g.witness.rewrite()
 }
 
-// Allocate implements hapax.SegmentStore.
-func (g *Guarded) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
-	if err := hapax.ValidateName("tag", tag); err != nil {
-		return hapax.Allocation{}, err
-	}
-	if done := g.allocateWithOthers(driver.AllocateOf{Tag: tag, N: n, Last: last}); done != nil {
-		select {
-		case made := <-done:
-			if !made.alone {
-				return made.Allocation, made.Err
-			}
-			g.allocations.enterAlone(tag)
-		case <-ctx.Done():
-			if err := g.serving(ctx); err != nil {
-				return hapax.Allocation{}, err
-			}
-			return hapax.Allocation{}, fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, context.Cause(ctx))
-		}
-	}
-	defer g.allocations.leave(tag)
-	return g.allocate(ctx, tag, n, last)
-}
-
-// allocate makes one allocation by itself.
-func (g *Guarded) allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (a hapax.Allocation, err error) {
-	err = g.grant(ctx, func() func(string) (Pair, bool) {
-		want, ok := g.witness.Pair(TagLine(tag))
-		return func(string) (Pair, bool) { return want, ok }
-	}, func(ctx context.Context, s store, p pulse) (granted, error) {
-		var c driver.Contact
-		line := TagLine(tag)
-		_, known := g.witness.Pair(line)
-		a, c, err = s.AllocateWith(ctx, p.Pulse, tag, n, last)
-		if err = g.found(ctx, s, p, c, err); err != nil {
-			return granted{}, g.missing(line, known, err)
-		}
-		return grantedOf(line, a), sound(line, a.Grant)
-	})
-	if err != nil {
-		return hapax.Allocation{}, err
-	}
-	return a, nil
-}
-
-// grantedOf is what an allocation has brought of a tag's line.
-func grantedOf(line string, a hapax.Allocation) granted {
-	return granted{line, Pair{a.Tag.Token, a.Grant.Lo}, Pair{a.Tag.Token, a.Grant.Hi}, line, defOf(a.Tag)}
-}
-
 // sound judges a grant by itself.
 func sound(line string, grant hapax.Grant) error {
 	if grant.Lo < 0 || grant.Hi <= grant.Lo {
@@ -383,28 +336,6 @@ func (g *Guarded) missing(line string, known bool, err error) error {
 	return g.isBehind(fmt.Errorf("%w: it does not know %s, which was used below %d", hapax.ErrStoreRolledBack, line, p.Mark))
 }
 
-// HandBack implements hapax.SegmentStore.
-func (g *Guarded) HandBack(ctx context.Context, a hapax.Allocation, next int64) error {
-	if s, _, _ := g.calls.peek(); s != nil {
-		if t, ok := s.(driver.Together); ok && t.HandsBackTogether() {
-			return g.handBackTogether(ctx, a, next)
-		}
-	}
-	_, err := asServing(ctx, g, func(ctx context.Context, s store) (nothing, error) {
-		p := g.pulse(false)
-		if p.Row == "" {
-			return nothing{}, errAbandoned()
-		}
-		c, err := s.HandBackWith(ctx, p.Pulse, a, next)
-		if err = g.found(ctx, s, p, c, err); err != nil {
-			return nothing{}, err
-		}
-		g.gaveBack(map[string]Pair{TagLine(a.Tag.Name): {a.Tag.Token + 1, next}})
-		return nothing{}, nil
-	})
-	return err
-}
-
 // AcquireWorker implements hapax.WorkerStore. Which line the grant will be of is not
 // known before.
 func (g *Guarded) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (l hapax.Lease, err error) {
@@ -414,13 +345,13 @@ func (g *Guarded) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (
 			want, ok := before[line]
 			return want, ok
 		}
-	}, func(ctx context.Context, s store, p pulse) (granted, error) {
+	}, func(ctx context.Context, s store, p pulse) ([]granted, error) {
 		l, err = driver.LeasesIn(pulsed{s, g, s, &p}).AcquireWorker(ctx, req)
 		line := WorkerLine(l.Pool, l.Worker)
 		if err != nil {
-			return granted{}, err
+			return nil, err
 		}
-		return granted{line, Pair{l.Token - 1, l.Grant.Lo}, Pair{l.Token, l.Grant.Hi}, poolDef(l.Pool), def{Layout: req.Layout.String()}}, sound(line, l.Grant)
+		return []granted{{line, Pair{l.Token - 1, l.Grant.Lo}, Pair{l.Token, l.Grant.Hi}, poolDef(l.Pool), def{Layout: req.Layout.String()}}}, sound(line, l.Grant)
 	})
 	if err != nil {
 		return hapax.Lease{}, err
@@ -436,19 +367,19 @@ func (g *Guarded) ExtendWorker(ctx context.Context, lease hapax.Lease, layout ha
 	err := g.grant(ctx, func() func(string) (Pair, bool) {
 		want, ok := g.witness.Pair(line)
 		return func(string) (Pair, bool) { return want, ok }
-	}, func(ctx context.Context, s store, p pulse) (granted, error) {
+	}, func(ctx context.Context, s store, p pulse) ([]granted, error) {
 		want, known := g.witness.Pair(line)
 		var err error
 		l, err = driver.LeasesIn(pulsed{s, g, s, &p}).ExtendWorker(ctx, lease, layout, term)
 		switch {
 		case errors.Is(err, hapax.ErrStoreRolledBack) && !errors.Is(err, hapax.ErrFenced):
-			return granted{}, g.claimed(ctx, s, lease, want, known)
+			return nil, g.claimed(ctx, s, lease, want, known)
 		case err != nil:
-			return granted{}, err
+			return nil, err
 		}
 		// It may repeat what its holder was granted before, in an extension whose answer was lost.
 		after := Pair{l.Token, l.Grant.Hi}
-		return granted{line, after, after, poolDef(l.Pool), def{Layout: layout.String()}}, sound(line, l.Grant)
+		return []granted{{line, after, after, poolDef(l.Pool), def{Layout: layout.String()}}}, sound(line, l.Grant)
 	})
 	if err != nil {
 		return lease, err

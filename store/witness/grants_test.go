@@ -172,7 +172,7 @@ func TestWhatIsRecorded(t *testing.T) {
 			row := c.member(5, 9)
 			p := c.g.pulse(true)
 			v.change(c, &p)
-			err := c.g.record(p, got)
+			err := c.g.record(p, []granted{got})
 			r := c.g.witness.snapshot()
 			if (err == nil) != v.used || c.g.state == Fenced && !errors.Is(err, hapax.ErrFenced) {
 				t.Errorf("%s: %v", name, err)
@@ -276,7 +276,9 @@ func TestNoCallWithoutARow(t *testing.T) {
 	}
 	for name, call := range map[string]func(c *scene) error{
 		"Allocate": func(c *scene) error { _, err := c.g.Allocate(t.Context(), "t", 10, ""); return err },
-		"HandBack": func(c *scene) error { return c.g.HandBack(t.Context(), hapax.Allocation{Tag: hapax.Tag{Name: "t"}}, 5) },
+		"HandBack": func(c *scene) error {
+			return c.g.HandBack(t.Context(), hapax.Allocation{Tag: hapax.Tag{Name: "t"}, Grant: hapax.Grant{Lo: 1, Hi: 9}, Key: "k"}, 5)
+		},
 		"AcquireWorker": func(c *scene) error {
 			_, err := c.g.AcquireWorker(t.Context(), hapax.AcquireRequest{Pool: "p", Layout: layout, Workers: hapax.WorkerRange{Lo: 0, Hi: 8}, Holder: "h", Term: testTerm()})
 			return err
@@ -418,30 +420,6 @@ func TestFirstUseOfAKnownTag(t *testing.T) {
 	}
 }
 
-// together is a store that hands back many tags in one call.
-type together struct{ *counted }
-
-func (s together) HandsBackTogether() bool { return true }
-
-func (s together) HandBackAllWith(ctx context.Context, p driver.Pulse, all []driver.HandBackOf) (given []bool, c driver.Contact, err error) {
-	if err := s.call("handback all"); err != nil {
-		return nil, driver.Contact{}, err
-	}
-	s.mu.Lock()
-	s.handed = append(s.handed, all)
-	s.mu.Unlock()
-	given = make([]bool, len(all))
-	for i, h := range all {
-		c, err = s.Store.HandBackWith(ctx, p, h.Allocation, h.Next)
-		if err != nil && !errors.Is(err, hapax.ErrLeaseLost) {
-			return nil, c, err
-		}
-		given[i] = err == nil && c.Met
-	}
-	c, err = s.found(c, nil)
-	return given, c, err
-}
-
 // Hand-backs that come while one is under way are one call, each is told how it ended, and the
 // witness knows those that were made.
 func TestHandsBackTogether(t *testing.T) {
@@ -449,10 +427,6 @@ func TestHandsBackTogether(t *testing.T) {
 		c := servingScene(t)
 		c.tag("u", 10)
 		c.tag("v", 10)
-		s := together{c.store}
-		h := newHandle(func(context.Context) (driver.Store, error) { return s, nil }, true)
-		h.clock = c.g.opts.Clock
-		c.g.calls, c.g.beats = h, h
 		made := map[string]hapax.Allocation{}
 		for _, tag := range []string{"t", "u", "v"} {
 			a, err := c.g.Allocate(t.Context(), tag, 10, "")
@@ -465,7 +439,7 @@ func TestHandsBackTogether(t *testing.T) {
 		lost.Tag.Token += 5
 		gate := make(chan struct{})
 		c.store.before = func(call string) {
-			if call == "handback all" {
+			if call == "handback" {
 				<-gate
 			}
 		}

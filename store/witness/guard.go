@@ -29,8 +29,8 @@ type Guarded struct {
 	loop    sync.WaitGroup
 	kick    chan struct{} // holds an element while the loop is to take a turn at once
 
-	handBacks   handBacks
-	allocations allocations
+	handBacks   batcher[driver.HandBackOf, bool]
+	allocations batcher[driver.AllocateOf, driver.Allocated]
 	used        used
 
 	mu      sync.Mutex // guards what follows; never held during I/O

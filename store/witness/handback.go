@@ -2,97 +2,56 @@ package witness
 
 import (
 	"context"
-	"fmt"
-	"sync"
+	"errors"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/driver"
 )
 
-// maxTogether is how many hand-backs are one call.
-const maxTogether = 500
+// Limits of steps of hand-backs: a node that stops hands back the numbers of all its tags.
+const (
+	handBackFew  = 1
+	handBackMost = 500
+)
 
-// handBacks are those that wait while a call is under way, and are one call after it:
-// a node that stops hands back the numbers of all its tags.
-type handBacks struct {
-	mu      sync.Mutex // guards the fields below
-	runs    bool
-	waiting []handBack
+func (g *Guarded) batchHandBacks() {
+	b := &g.handBacks
+	b.tag = func(h driver.HandBackOf) string { return h.Tag.Name }
+	b.most, b.few = handBackMost, handBackFew
+	b.step = func(all []driver.HandBackOf) ([]bool, error) { return g.handBackAll(g.life, all) }
+	b.start = g.inLoop
 }
 
-type handBack struct {
-	driver.HandBackOf
-	done chan error // has room for one
-}
-
-// handBackTogether hands back with others, where the store can do so.
-func (g *Guarded) handBackTogether(ctx context.Context, a hapax.Allocation, next int64) error {
+// HandBack implements hapax.SegmentStore.
+func (g *Guarded) HandBack(ctx context.Context, a hapax.Allocation, next int64) error {
 	if err := driver.CheckHandBack(a, next); err != nil {
 		return err
 	}
-	h := handBack{driver.HandBackOf{Allocation: a, Next: next}, make(chan error, 1)}
-	b := &g.handBacks
-	b.mu.Lock()
-	b.waiting = append(b.waiting, h)
-	first := !b.runs
-	b.runs = true
-	b.mu.Unlock()
-	if first {
-		go g.handBackWaiting() // each of its calls ends by its time-out
+	h := driver.HandBackOf{Allocation: a, Next: next}
+	if s, _, _ := g.calls.peek(); s != nil {
+		if t, ok := s.(driver.Together); !ok || !t.HandsBackTogether() {
+			_, err := g.handBackAll(ctx, []driver.HandBackOf{h})
+			return err
+		}
 	}
-	select {
-	case err := <-h.done:
+	if err := g.awaitServing(ctx); err != nil {
 		return err
-	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, context.Cause(ctx))
 	}
+	given, err := g.handBacks.do(ctx, h)
+	if err == nil && !given {
+		err = driver.NotHeld(a.Tag.Name)
+	}
+	return err
 }
 
-// next returns those that are the next call: of each tag one, since a call names each
-// tag once.
-func (b *handBacks) next() (some []handBack) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	named := make(map[string]bool, min(len(b.waiting), maxTogether))
-	var rest []handBack
-	for _, h := range b.waiting {
-		if len(some) == maxTogether || named[h.Tag.Name] {
-			rest = append(rest, h)
-			continue
-		}
-		named[h.Tag.Name] = true
-		some = append(some, h)
-	}
-	b.waiting, b.runs = rest, len(some) > 0
-	return some
-}
-
-func (g *Guarded) handBackWaiting() {
-	for some := g.handBacks.next(); len(some) > 0; some = g.handBacks.next() {
-		given, err := g.handBackAll(some)
-		for i, h := range some {
-			switch {
-			case err == nil && !given[i]:
-				h.done <- driver.NotHeld(h.Tag.Name)
-			default:
-				h.done <- err
-			}
-		}
-	}
-}
-
-func (g *Guarded) handBackAll(some []handBack) ([]bool, error) {
-	all := make([]driver.HandBackOf, len(some))
-	for i, h := range some {
-		all[i] = h.HandBackOf
-	}
-	return asServing(context.Background(), g, func(ctx context.Context, s store) ([]bool, error) {
-		together, ok := s.(driver.Together)
+// handBackAll makes hand-backs in one step.
+func (g *Guarded) handBackAll(ctx context.Context, all []driver.HandBackOf) ([]bool, error) {
+	return asServing(ctx, g, func(ctx context.Context, s store) ([]bool, error) {
 		p := g.pulse(false)
-		if !ok || p.Row == "" {
+		if p.Row == "" {
 			return nil, errAbandoned()
 		}
-		given, c, err := together.HandBackAllWith(ctx, p.Pulse, all)
+		given, c, err := handBackIn(ctx, s, p.Pulse, all)
 		if err = g.found(ctx, s, p, c, err); err != nil {
 			return nil, err
 		}
@@ -105,4 +64,19 @@ func (g *Guarded) handBackAll(some []handBack) ([]bool, error) {
 		g.gaveBack(back)
 		return given, nil
 	})
+}
+
+// handBackIn makes hand-backs in a store: one by one where it has no step for many.
+func handBackIn(ctx context.Context, s store, p driver.Pulse, all []driver.HandBackOf) (given []bool, c driver.Contact, err error) {
+	if t, ok := s.(driver.Together); ok && t.HandsBackTogether() {
+		return t.HandBackAllWith(ctx, p, all)
+	}
+	given = make([]bool, len(all))
+	for i, h := range all {
+		c, err = s.HandBackWith(ctx, p, h.Allocation, h.Next)
+		if given[i] = err == nil && c.Met; err != nil && (len(all) == 1 || !errors.Is(err, hapax.ErrLeaseLost)) || !c.Met {
+			return nil, c, err
+		}
+	}
+	return given, c, nil
 }

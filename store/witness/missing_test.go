@@ -10,19 +10,17 @@ import (
 	"github.com/hapax-id/hapax/store/witness"
 )
 
-// That a tag was not there is no loss where another call has created and used it before
-// the answer came.
+// That a tag was not there is no loss where another node has used it, and this one surveyed
+// that, before the answer came.
 func TestTagThatIsCreatedMeanwhile(t *testing.T) {
 	world(t, func(t *testing.T, f *fleet) {
-		a := f.start("a")
-		a.within(12 * time.Second)
+		a, b := f.start("a"), f.start("b")
+		f.serve(12*time.Second, a, b)
 		var meanwhile atomic.Bool
 		a.link.set(nil, func(op string) error {
 			if op == "allocate" && meanwhile.CompareAndSwap(false, true) {
 				f.create("late")
-				if _, err := a.Allocate(t.Context(), "late", 10, ""); err != nil {
-					t.Error(err)
-				}
+				f.learns(a, b, "late")
 			}
 			return nil
 		})

@@ -163,18 +163,21 @@ func (o *oneShot) Ping(ctx context.Context) error {
 
 // Allocate implements hapax.SegmentStore.
 func (o *oneShot) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
-	var a hapax.Allocation
+	var all []driver.Allocated
 	err := o.pulsed(ctx, func(p driver.Pulse) (c driver.Contact, err error) {
-		a, c, err = o.AllocateWith(ctx, p, tag, n, last)
+		all, c, err = allocateIn(ctx, o.store, p, []driver.AllocateOf{{Tag: tag, N: n, Last: last}})
 		return c, err
 	})
+	if err == nil {
+		err = all[0].Err
+	}
 	if err == nil {
 		err = o.tell(ctx)
 	}
 	if err != nil {
 		return hapax.Allocation{}, err
 	}
-	return a, nil
+	return all[0].Allocation, nil
 }
 
 // HandBack implements hapax.SegmentStore.

@@ -164,7 +164,8 @@ func guard(calls, beats *handle, w *Witness, opts Options) (*Guarded, error) {
 		opts: opts, witness: w, calls: calls, beats: beats, run: rand.Text(), kick: make(chan struct{}, 1),
 		state: Joining, changed: make(chan struct{}), shared: true, peers: map[string]*sighting{},
 	}
-	g.allocations.few = allocateAlone
+	g.batchAllocations()
+	g.batchHandBacks()
 	calls.clock, beats.clock = opts.Clock, opts.Clock
 	if beats != calls {
 		beats.again = true // it is dialled once the other was

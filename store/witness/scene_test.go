@@ -58,7 +58,8 @@ func newScene(t *testing.T, knows ...func(*record)) *scene {
 		opts: opts, witness: w, calls: h, beats: h, run: theRun, kick: make(chan struct{}, 1),
 		state: Joining, changed: make(chan struct{}), shared: true, peers: map[string]*sighting{},
 	}
-	c.g.allocations.few = allocateAlone
+	c.g.batchAllocations()
+	c.g.batchHandBacks()
 	c.g.life, c.g.stop = context.WithCancel(context.Background())
 	t.Cleanup(func() { c.g.stop(); c.g.loop.Wait() })
 	for _, f := range knows {
@@ -287,23 +288,30 @@ func (s *counted) Beat(ctx context.Context, p driver.Pulse) (driver.Contact, err
 	return s.found(s.Store.Beat(ctx, p))
 }
 
-func (s *counted) AllocateWith(ctx context.Context, p driver.Pulse, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, driver.Contact, error) {
+func (s *counted) AllocateAllWith(ctx context.Context, p driver.Pulse, all []driver.AllocateOf) ([]driver.Allocated, driver.Contact, error) {
 	if err := s.call("allocate"); err != nil {
-		return hapax.Allocation{}, driver.Contact{}, err
+		return nil, driver.Contact{}, err
 	}
-	a, c, err := s.Store.AllocateWith(ctx, p, tag, n, last)
-	if s.alloc != nil {
-		s.alloc(&a)
+	made, c, err := s.Store.AllocateAllWith(ctx, p, all)
+	for i := range made {
+		if s.alloc != nil {
+			s.alloc(&made[i].Allocation)
+		}
 	}
 	c, err = s.found(c, err)
-	return a, c, err
+	return made, c, err
 }
 
-func (s *counted) HandBackWith(ctx context.Context, p driver.Pulse, a hapax.Allocation, next int64) (driver.Contact, error) {
+func (s *counted) HandBackAllWith(ctx context.Context, p driver.Pulse, all []driver.HandBackOf) ([]bool, driver.Contact, error) {
 	if err := s.call("handback"); err != nil {
-		return driver.Contact{}, err
+		return nil, driver.Contact{}, err
 	}
-	return s.found(s.Store.HandBackWith(ctx, p, a, next))
+	s.mu.Lock()
+	s.handed = append(s.handed, all)
+	s.mu.Unlock()
+	given, c, err := s.Store.HandBackAllWith(ctx, p, all)
+	c, err = s.found(c, err)
+	return given, c, err
 }
 
 func (s *counted) SwapRowWith(ctx context.Context, p driver.Pulse, table, name string, old, next []byte) (bool, driver.Contact, error) {

@@ -67,15 +67,18 @@ func (u unchecked) met(ctx context.Context) driver.Contact {
 	return driver.Contact{Met: true, Joins: joins}
 }
 
-func (u unchecked) AllocateWith(ctx context.Context, p driver.Pulse, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, driver.Contact, error) {
+func (u unchecked) AllocateAllWith(ctx context.Context, p driver.Pulse, all []driver.AllocateOf) ([]driver.Allocated, driver.Contact, error) {
 	if err := u.pass(ctx, "allocate"); err != nil {
-		return hapax.Allocation{}, driver.Contact{}, err
+		return nil, driver.Contact{}, err
 	}
 	if _, err := u.Store.Beat(ctx, p); err != nil {
-		return hapax.Allocation{}, driver.Contact{}, err
+		return nil, driver.Contact{}, err
 	}
-	a, err := u.Store.Allocate(ctx, tag, n, last)
-	return a, u.met(ctx), err
+	made := make([]driver.Allocated, len(all))
+	for i, of := range all {
+		made[i].Allocation, made[i].Err = u.Store.Allocate(ctx, of.Tag, of.N, of.Last)
+	}
+	return made, u.met(ctx), nil
 }
 
 // lazy says that it has raised a tag.

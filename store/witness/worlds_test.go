@@ -134,7 +134,7 @@ func (w *simulated) dress(m *machine) {
 	m.link.setPrimary(fmt.Sprint("p", w.primary))
 	m.link.setWrap(w.twin)
 	if w.seed%2 == 0 {
-		m.AllocateTogether()
+		m.OneStepAtATime()
 	}
 	rng := rand.New(rand.NewPCG(w.seed, uint64(w.rng.Int64())))
 	var mu sync.Mutex

@@ -1,0 +1,135 @@
+package witness
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
+)
+
+// Limits of steps of allocations.
+const (
+	allocateFew  = 4
+	allocateMost = 100 // as a driver may do in one step
+)
+
+func (g *Guarded) batchAllocations() {
+	b := &g.allocations
+	b.tag = func(of driver.AllocateOf) string { return of.Tag }
+	b.merges, b.most, b.few = true, allocateMost, allocateFew
+	b.step = func(all []driver.AllocateOf) ([]driver.Allocated, error) { return g.allocateAll(g.life, all) }
+	b.start = g.inLoop
+}
+
+// inLoop calls f in a goroutine that Close waits for. While the node is being closed it calls f
+// at once, which refuses.
+func (g *Guarded) inLoop(f func()) {
+	g.mu.Lock()
+	ends := g.state == Leaving || g.state == Left
+	if !ends {
+		g.loop.Go(f)
+	}
+	g.mu.Unlock()
+	if ends {
+		f()
+	}
+}
+
+// awaitServing returns when the node may be granted something.
+func (g *Guarded) awaitServing(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, g.opts.Timeout)
+	defer cancel()
+	return g.serving(ctx)
+}
+
+// Allocate implements hapax.SegmentStore.
+func (g *Guarded) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
+	if err := hapax.ValidateName("tag", tag); err != nil {
+		return hapax.Allocation{}, err
+	}
+	of := driver.AllocateOf{Tag: tag, N: n, Last: last}
+	if s, _, _ := g.calls.peek(); s != nil {
+		if _, ok := s.(driver.TogetherAllocating); !ok {
+			all, err := g.allocateAll(ctx, []driver.AllocateOf{of})
+			if err != nil {
+				return hapax.Allocation{}, err
+			}
+			return all[0].Allocation, all[0].Err
+		}
+	}
+	if err := g.awaitServing(ctx); err != nil {
+		return hapax.Allocation{}, err
+	}
+	made, err := g.allocations.do(ctx, of)
+	if err != nil {
+		return hapax.Allocation{}, err
+	}
+	return made.Allocation, made.Err
+}
+
+// allocateAll makes allocations in one step.
+func (g *Guarded) allocateAll(ctx context.Context, all []driver.AllocateOf) (made []driver.Allocated, err error) {
+	known := make(map[string]Pair, len(all))
+	err = g.grant(ctx, func() func(string) (Pair, bool) {
+		for _, of := range all {
+			line := TagLine(of.Tag)
+			if p, ok := g.witness.Pair(line); ok {
+				known[line] = p
+			}
+		}
+		return func(line string) (Pair, bool) {
+			p, ok := known[line]
+			return p, ok
+		}
+	}, func(ctx context.Context, s store, p pulse) (got []granted, err error) {
+		var c driver.Contact
+		made, c, err = allocateIn(ctx, s, p.Pulse, all)
+		if err = g.found(ctx, s, p, c, err); err != nil {
+			return nil, err
+		}
+		ends := make(map[string]Pair, len(all))
+		for i, m := range made {
+			line := TagLine(all[i].Tag)
+			if m.Err != nil {
+				_, isKnown := known[line]
+				made[i] = driver.Allocated{Err: g.missing(line, isKnown, m.Err)}
+				continue
+			}
+			one := grantedOf(line, m.Allocation)
+			if err := sound(line, m.Grant); err != nil {
+				return nil, err
+			}
+			if one.from.Less(ends[line]) {
+				return nil, fmt.Errorf("%w: %s: the store granted [%d, %d) after what ends at %d", hapax.ErrStoreCorrupt, line, m.Grant.Lo, m.Grant.Hi, ends[line].Mark)
+			}
+			ends[line] = one.to
+			got = append(got, one)
+		}
+		return got, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return made, nil
+}
+
+// allocateIn makes allocations in a store: one by one where it has no step for many.
+func allocateIn(ctx context.Context, s store, p driver.Pulse, all []driver.AllocateOf) (made []driver.Allocated, c driver.Contact, err error) {
+	if together, ok := s.(driver.TogetherAllocating); ok {
+		return together.AllocateAllWith(ctx, p, all)
+	}
+	made = make([]driver.Allocated, len(all))
+	for i, of := range all {
+		made[i].Allocation, c, err = s.AllocateWith(ctx, p, of.Tag, of.N, of.Last)
+		if made[i].Err = err; err != nil && !driver.IsOfTag(err) || !c.Met {
+			return nil, c, err
+		}
+	}
+	return made, c, nil
+}
+
+// grantedOf is what an allocation has brought of a tag's line.
+func grantedOf(line string, a hapax.Allocation) granted {
+	return granted{line, Pair{a.Tag.Token, a.Grant.Lo}, Pair{a.Tag.Token, a.Grant.Hi}, line, defOf(a.Tag)}
+}
