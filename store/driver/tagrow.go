@@ -67,7 +67,7 @@ func appendNumber(raw []byte, name string, n int64) []byte {
 // appendText adds a text in JSON.
 func appendText(raw []byte, text string) []byte {
 	for i := range len(text) {
-		if c := text[i]; c < ' ' || c > '~' || strings.IndexByte(`"\<>&`, c) >= 0 {
+		if c := text[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
 			quoted, _ := json.Marshal(text) // it cannot fail for a text
 			return append(raw, quoted...)
 		}
