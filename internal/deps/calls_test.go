@@ -106,7 +106,10 @@ func nameOf(fn *ast.FuncDecl) string {
 	if p, ok := t.(*ast.StarExpr); ok {
 		t = p.X
 	}
-	if g, ok := t.(*ast.IndexExpr); ok {
+	switch g := t.(type) {
+	case *ast.IndexExpr:
+		t = g.X
+	case *ast.IndexListExpr:
 		t = g.X
 	}
 	return t.(*ast.Ident).Name + "." + fn.Name.Name

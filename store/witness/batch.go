@@ -56,10 +56,10 @@ func (b *batcher[Q, A]) do(ctx context.Context, ask Q) (value A, err error) {
 	if b.enter(t) {
 		b.start(func() { b.serve([]*turn[Q, A]{t}) })
 	}
-	return b.await(ctx, t)
+	return b.result(ctx, t)
 }
 
-func (b *batcher[Q, A]) await(ctx context.Context, t *turn[Q, A]) (value A, err error) {
+func (b *batcher[Q, A]) result(ctx context.Context, t *turn[Q, A]) (value A, err error) {
 	select {
 	case a := <-t.done:
 		return a.value, a.err

@@ -51,15 +51,15 @@ func newBatched(t *testing.T, seed uint64, merges bool, most, few int) *batched 
 	}
 	m.b = &batcher[demand, portion]{
 		tag: func(d demand) string { return d.tag }, merges: merges, most: most, few: few,
-		step: m.step, start: func(f func()) { go f() },
+		step: func(all []demand) ([]portion, error) { return m.grantAll(all) }, start: func(f func()) { go f() },
 	}
 	return m
 }
 
 var errStep = fmt.Errorf("%w: the step failed", hapax.ErrStoreUnavailable)
 
-// step grants, in some time, or fails.
-func (m *batched) step(all []demand) ([]portion, error) {
+// grantAll grants, in some time, or fails.
+func (m *batched) grantAll(all []demand) ([]portion, error) {
 	m.mu.Lock()
 	m.steps++
 	if len(all) > m.b.most {
@@ -203,26 +203,30 @@ func TestBatcherMerges(t *testing.T) {
 
 // An answer that is there when the context ends is used.
 func TestAnswerAtTheEnd(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	for range 100 { // either of the two may be seen first
-		m := newBatched(t, 1, true, 1, 1)
-		c := &turn[demand, portion]{done: make(chan answer[portion], 1)}
-		c.done <- answer[portion]{value: portion{lo: 5}}
-		if got, err := m.b.await(ctx, c); err != nil || got.lo != 5 {
-			t.Fatalf("%+v, %v", got, err)
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		for range 100 { // either of the two may be seen first
+			m := newBatched(t, 1, true, 1, 1)
+			c := &turn[demand, portion]{done: make(chan answer[portion], 1)}
+			c.done <- answer[portion]{value: portion{lo: 5}}
+			if got, err := m.b.result(ctx, c); err != nil || got.lo != 5 {
+				t.Fatalf("%+v, %v", got, err)
+			}
 		}
-	}
+	})
 }
 
 // Nothing is asked for a caller that has gone before it came.
 func TestCallOfNobody(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	m := newBatched(t, 1, true, 1, 1)
-	if _, err := m.b.do(ctx, demand{}); !errors.Is(err, context.Canceled) || !errors.Is(err, hapax.ErrStoreUnavailable) || m.steps != 0 {
-		t.Errorf("%v after %d steps", err, m.steps)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		m := newBatched(t, 1, true, 1, 1)
+		if _, err := m.b.do(ctx, demand{}); !errors.Is(err, context.Canceled) || !errors.Is(err, hapax.ErrStoreUnavailable) || m.steps != 0 {
+			t.Errorf("%v after %d steps", err, m.steps)
+		}
+	})
 }
 
 // A store that grants two callers of one step the same numbers is corrupt, and grants nothing.
