@@ -138,6 +138,10 @@ type Answer struct {
 	// ends in a slash stands for all that begin with it.
 	Routes []string
 
+	// Tokens tells that every request shows a token: Handler vouches for the connection
+	// (auth.Conn) of one that is good. Otherwise a whole request is enough.
+	Tokens bool
+
 	// Issuing, if there are any, are the services that issue there: /healthz and /readyz
 	// at an address of its own tell of them.
 	Issuing []*service.Service

@@ -68,8 +68,8 @@ func (d *door) build(c Config, own *service.Service, a mount.Answer, log *slog.L
 		if len(a.Issuing) > 0 {
 			h, routes = answering(a, h), append(slices.Clone(routes), "/healthz", "/readyz")
 		}
-		d.web = newForeignWeb(c, guardLoopback(d.listener, httpapi.Counted(own, d.Name, routes, h)), log)
-		d.opts = c.front(log, func(nc net.Conn) *auth.Conn { return &auth.Conn{Known: gate.PassOf(nc).Vouch} })
+		d.web = newForeignWeb(c, known(a.Tokens, guardLoopback(d.listener, httpapi.Counted(own, d.Name, routes, h))), log)
+		d.opts = c.front(log, newConn)
 		d.opts.Paths = a.Routes
 	}
 }
@@ -118,7 +118,7 @@ func endpointOf(d mount.Door) endpoint {
 }
 
 // gated bounds the connections of a foreign system's listener as those of the
-// others. Nobody has to show anything there, but a whole request.
+// others.
 func gated(l net.Listener, places int, c Config, own *service.Service, name string) net.Listener {
 	own.Counting(name)
 	return gate.Listen(l, gate.New(places), true, func() {
@@ -130,15 +130,22 @@ func gated(l net.Listener, places int, c Config, own *service.Service, name stri
 // newForeignWeb returns the server of an address of a foreign system.
 func newForeignWeb(c Config, h http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if pass, ok := r.Context().Value(passKey{}).(*gate.Pass); ok {
-				pass.Vouch()
-			}
-			h.ServeHTTP(w, r)
-		}),
-		ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, WriteTimeout: c.MaxWait + writeTimeout,
-		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ConnContext: withPass, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		Handler: h, ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, WriteTimeout: c.MaxWait + writeTimeout,
+		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ConnContext: withConn, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
+}
+
+// known notes each request with its connection, and without tokens vouches for it: nobody
+// has to show anything then, but a whole request.
+func known(tokens bool, h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn := auth.ConnFromContext(r.Context())
+		conn.Begin()
+		if !tokens {
+			conn.Vouch()
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // answering answers /healthz and /readyz, and has h answer the rest.

@@ -1,10 +1,13 @@
 package server
 
 import (
+	"bufio"
 	"database/sql"
+	"errors"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httputil"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -121,6 +124,91 @@ http_connections: 2
 	if _, metrics := get(t, s.listeners.http, "/metrics"); !strings.Contains(metrics, `hapax_errors_total{api="leaf",code="limit_exceeded"} 1`) {
 		t.Error("the metrics do not tell of it")
 	}
+}
+
+// TestForeignStrangers: at an address of a system whose every call shows a token, a client is
+// known from a good one on; elsewhere, from its first whole request on.
+func TestForeignStrangers(t *testing.T) {
+	s, _ := serveCompat(t, `  leaf: {http: 127.0.0.1:0}
+  tinyid: {http: 127.0.0.1:0, tokens: {a: "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"}}
+tags: {a: {}}
+http_connections: 2
+`)
+	at := map[string]string{}
+	for _, d := range s.mounts.doors() {
+		at[d.Setting] = d.listener.Addr().String()
+	}
+	tiny, leaf := at["compat.tinyid.http"], at["compat.leaf.http"]
+	for name, tt := range map[string]struct {
+		address, request, want string
+		known                  bool
+	}{
+		"a wrong token":       {tiny, "GET /tinyid/id/nextId?bizType=a&token=x HTTP/1.1", "token is error", false},
+		"a wrong token, POST": {tiny, "POST /tinyid/id/nextId?bizType=a&token=x HTTP/1.1", "token is error", false},
+		"no token":            {tiny, "GET /healthz HTTP/1.1", "ok", false},
+		"a good token":        {tiny, "GET /tinyid/id/nextId?bizType=a&token=test HTTP/1.1", `"code":200`, true},
+		"a good token, POST":  {tiny, "POST /tinyid/id/nextId?bizType=a&token=test HTTP/1.1", `"code":200`, true},
+		"no token is needed":  {leaf, "GET /api/segment/get/a HTTP/1.1", "200 OK", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dial := func() net.Conn {
+				nc, err := net.Dial("tcp", tt.address)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = nc.Close() })
+				if err := nc.SetDeadline(time.Now().Add(patience.Long)); err != nil {
+					t.Fatal(err)
+				}
+				return nc
+			}
+			ask := func(nc net.Conn) error {
+				if _, err := io.WriteString(nc, tt.request+"\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"); err != nil {
+					return err
+				}
+				res, err := http.ReadResponse(bufio.NewReader(nc), nil)
+				if err != nil {
+					return err
+				}
+				defer res.Body.Close()
+				if text, err := httputil.DumpResponse(res, true); err != nil || !strings.Contains(string(text), tt.want) {
+					t.Errorf("answered: %s, %v; want %s", text, err, tt.want)
+				}
+				return nil
+			}
+			first, second := dial(), dial()
+			for _, nc := range []net.Conn{first, second} {
+				if err := ask(nc); err != nil {
+					t.Fatal(err)
+				}
+			}
+			third, loser := dial(), first
+			if tt.known {
+				loser = third
+			}
+			if _, err := loser.Read(make([]byte, 1)); err == nil || isTimeout(err) {
+				t.Errorf("the one that has to leave was told something, or stays: %v", err)
+			}
+			if tt.known {
+				if err := ask(first); err != nil {
+					t.Errorf("a known one: %v", err)
+				}
+			}
+			for _, nc := range []net.Conn{first, second, third} {
+				_ = nc.Close()
+			}
+			patience.Until(t, "all have left", func() bool {
+				nc := dial()
+				defer nc.Close()
+				return ask(nc) == nil
+			})
+		})
+	}
+}
+
+func isTimeout(err error) bool {
+	var timeout net.Error
+	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
 // leafDatabase makes a database with Leaf's table, and returns its URL.

@@ -170,11 +170,9 @@ func newConn(c net.Conn) *auth.Conn {
 	return &auth.Conn{Known: pass.Vouch, Began: pass.Began}
 }
 
-type passKey struct{}
-
-// withPass is withAddress for a listener whose clients show nothing but requests.
-func withPass(ctx context.Context, c net.Conn) context.Context {
-	return context.WithValue(withAddress(ctx, c), passKey{}, gate.PassOf(c))
+// withConn is withAddress for a listener of a foreign system.
+func withConn(ctx context.Context, c net.Conn) context.Context {
+	return auth.NewConnContext(withAddress(ctx, c), newConn(c))
 }
 
 // withAddress returns the context of a connection, which says where it comes from.

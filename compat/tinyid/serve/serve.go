@@ -247,7 +247,7 @@ func (p *part) Answer(own *service.Service) ([]mount.Answer, error) {
 	}
 	h, err := routes.New(o)
 	own.Counting(name)
-	return []mount.Answer{{Handler: h, Patterns: []string{routes.Prefix(o.ContextPath)}, Routes: routes.Paths(o.ContextPath), Issuing: []*service.Service{issuing}}}, err
+	return []mount.Answer{{Handler: h, Patterns: []string{routes.Prefix(o.ContextPath)}, Routes: routes.Paths(o.ContextPath), Tokens: true, Issuing: []*service.Service{issuing}}}, err
 }
 
 // batches issue with a service, however many numbers are asked for.

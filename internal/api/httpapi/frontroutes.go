@@ -31,7 +31,7 @@ func (c *frontConn) routed(in []byte) (size int) {
 	if !ok || !c.readHeaders(headers) || !c.routes.parse(target) {
 		return 0
 	}
-	if c.api == nil || c.api.opts.Policy == nil {
+	if c.api != nil && c.api.opts.Policy == nil {
 		c.conn.Vouch()
 	}
 	if c.caller != nil {
