@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/hapax-id/hapax"
@@ -63,11 +64,17 @@ func generatorsOf(ctx context.Context, g generating, current string, o Options, 
 				strange = append(strange, fmt.Sprintf("%s: its column %s is to be multiplied by a size that the database does not know: create its tags by hand, above the columns", table, c.name))
 			case slices.Contains(counting, lower):
 				value = c.name
-			case strings.Contains(c.kind, "char") || c.kind == "text":
+			default:
 				key = c.name
 			}
 		}
-		if value == "" || len(tables[table]) > 2 || len(tables[table]) == 2 && key == "" {
+		switch {
+		case value == "":
+			continue
+		case len(tables[table]) > 2:
+			if matches(like, table) {
+				strange = append(strange, fmt.Sprintf("%s: its column %s is one that JPA's generators have, and its others are not: if numbers come from it, create its tags by hand, above the columns", table, value))
+			}
 			continue
 		}
 		found, err := rowsOf(ctx, g, table, key, value, o, like)
@@ -105,6 +112,9 @@ func rowsOf(ctx context.Context, g generating, table, key, value string, o Optio
 			p.position = p.closed.At
 		}
 		s := &Source{Tag: row, Kind: generatorKind, Names: []string{table + "/" + row}, parts: []part{p}}
+		if _, err := strconv.Atoi(row); err == nil { // OpenJPA has rows without names
+			s.Tag = table + "." + row
+		}
 		if p.closed != nil {
 			s.Tag = p.closed.Tag
 		}
@@ -120,20 +130,22 @@ func rowsOf(ctx context.Context, g generating, table, key, value string, o Optio
 		row := strings.TrimPrefix(s.Names[0], table+"/")
 		fed, given := o.Feeds[row]
 		if !given {
-			fed = row + ".id"
+			fed = []string{row + ".id"}
 		}
-		at := strings.LastIndex(fed, ".")
-		c, err := g.column(ctx, fed[:at], fed[at+1:])
-		if err == nil && c.Last > 0 {
-			c.Max, err = g.highest(ctx, c)
-		}
-		switch {
-		case err != nil && given:
-			return nil, err
-		case err != nil, c.Last == 0:
-			s.wrong("which column it feeds is not known: give --feeds %s=TABLE.COLUMN", row)
-		default:
-			s.Feeds = []Column{c}
+		for _, name := range fed {
+			at := strings.LastIndex(name, ".")
+			c, err := g.column(ctx, name[:at], name[at+1:])
+			if err == nil && c.Last > 0 {
+				c.Max, err = g.highest(ctx, c)
+			}
+			switch {
+			case err != nil && given:
+				return nil, err
+			case err != nil, c.Last == 0:
+				s.wrong("which columns it feeds is not known: give --feeds %s=TABLE.COLUMN for each", row)
+			default:
+				s.Feeds = append(s.Feeds, c)
+			}
 		}
 		s.conclude()
 		if s.matchesAny(like) {
@@ -143,16 +155,19 @@ func rowsOf(ctx context.Context, g generating, table, key, value string, o Optio
 	return kept, nil
 }
 
-// given adds the column that a sequence feeds, where only a person can know that.
+// given adds the columns that a sequence feeds and only a person can know of.
 func given(ctx context.Context, g generating, o Options, p *part, name string) error {
-	fed, ok := o.Feeds[name]
-	if !ok || len(p.columns) > 0 {
-		return nil
+	for _, fed := range o.Feeds[name] {
+		at := strings.LastIndex(fed, ".")
+		c, err := g.column(ctx, fed[:at], fed[at+1:])
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(p.columns, func(have Column) bool { return have.String() == c.String() }) {
+			p.columns = append(p.columns, c)
+		}
 	}
-	at := strings.LastIndex(fed, ".")
-	c, err := g.column(ctx, fed[:at], fed[at+1:])
-	p.columns = []Column{c}
-	return err
+	return nil
 }
 
 // onlyStop refuses other ways: nothing bounds such a row.
@@ -246,12 +261,13 @@ BEGIN
   LOCK TABLE %[1]s IN EXCLUSIVE MODE;
   SELECT %[2]s + %[3]d FROM %[1]s WHERE %[4]s INTO at;
   IF at >= %[5]d THEN RAISE EXCEPTION 'the generator is past %[5]d' USING ERRCODE = '%[6]s', DETAIL = at; END IF;
-  CREATE FUNCTION %[7]s() RETURNS trigger LANGUAGE plpgsql AS $shut$
+  CREATE OR REPLACE FUNCTION %[7]s() RETURNS trigger LANGUAGE plpgsql AS $shut$
   DECLARE %[8]s TEXT DEFAULT X'%[9]s';
   BEGIN
     IF %[10]s THEN RAISE EXCEPTION 'these numbers come from hapax'; END IF;
     RETURN NEW;
   END $shut$;
+  DROP TRIGGER IF EXISTS %[7]s ON %[1]s;
   CREATE TRIGGER %[7]s BEFORE UPDATE OR DELETE ON %[1]s FOR EACH ROW EXECUTE FUNCTION %[7]s();
 END $hapax$;`, quoteDouble(q.name), quoteDouble(q.field), p.opts.AllocationSize, generatorWhere(q, quoteDouble, sqlText), first, passedCode,
 		trigger, remembers, hex.EncodeToString([]byte(q.generatorMark(s).text())), old)}, nil
@@ -304,7 +320,7 @@ func (m *mySQL) generatorAt(ctx context.Context, q part) (at int64, err error) {
 	return at + m.opts.AllocationSize, nil
 }
 
-func (m *mySQL) generatorSteps(s *Source, how Switch, _ int64) ([]string, error) {
+func (m *mySQL) generatorSteps(s *Source, how Switch) ([]string, error) {
 	if err := onlyStop(how); err != nil {
 		return nil, err
 	}
@@ -316,7 +332,7 @@ func (m *mySQL) generatorSteps(s *Source, how Switch, _ int64) ([]string, error)
 	if q.row != "" {
 		old = "OLD." + quoteTick(q.comment) + " = " + mysqldb.Quote(q.row)
 	}
-	return []string{fmt.Sprintf(`CREATE TRIGGER %s BEFORE UPDATE ON %s FOR EACH ROW
+	return []string{fmt.Sprintf(m.createTrigger()+` %s BEFORE UPDATE ON %s FOR EACH ROW
 BEGIN
   DECLARE %s TEXT DEFAULT X'%x';
   IF %s THEN

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -48,12 +49,8 @@ func (m *mongoCounters) Sources(ctx context.Context, like string) (all []*Source
 		if err := found.Decode(&doc); err != nil {
 			return nil, nil, dbError(err)
 		}
-		name := fmt.Sprint(doc["_id"])
-		if model, ok := doc["model"].(string); ok { // a document's own name, beside a random _id
-			name = model
-		}
-		id, isText := doc["_id"].(string)
-		p := part{name: id, step: 1, cache: 1, max: math.MaxInt64}
+		name, named := counterName(doc)
+		p := part{name: name, id: doc["_id"], step: 1, cache: 1, max: math.MaxInt64}
 		for _, field := range mongoNumbers {
 			if value, ok := doc[field]; ok {
 				p.field = field
@@ -78,15 +75,18 @@ func (m *mongoCounters) Sources(ctx context.Context, like string) (all []*Source
 				break
 			}
 		}
-		if p.field == "" || !isText {
+		if p.field == "" || !named {
 			if matches(like, name) {
-				others = append(others, fmt.Sprintf("%s in %s: no document {_id: NAME, %s: NUMBER}", name, m.opts.Collection, strings.Join(mongoNumbers, " or ")))
+				others = append(others, fmt.Sprintf("%s in %s: no document {_id: NAME, %s: NUMBER}, or with a NAME in model, id or name", name, m.opts.Collection, strings.Join(mongoNumbers, " or ")))
 			}
 			continue
 		}
 		s := &Source{Tag: name, Kind: "counter", Names: []string{name}, parts: []part{p}}
 		if p.closed != nil {
 			s.Tag = p.closed.Tag
+		}
+		if of := doc["reference_value"]; of != nil {
+			s.wrong("%s counts for %v alone, so its numbers repeat: take a tag for each of them", name, of)
 		}
 		s.note("which fields it feeds is not known here: see that they hold nothing above it")
 		s.conclude()
@@ -97,10 +97,24 @@ func (m *mongoCounters) Sources(ctx context.Context, like string) (all []*Source
 	return all, others, dbError(found.Err())
 }
 
+// counterName returns the name of a counter: its _id, or, beside a random one, what plugins of
+// Mongoose call it.
+func counterName(doc bson.M) (name string, ok bool) {
+	if name, ok = doc["_id"].(string); ok {
+		return name, true
+	}
+	for _, field := range []string{"model", "id", "name"} {
+		if name, ok = doc[field].(string); ok {
+			return name, true
+		}
+	}
+	return fmt.Sprint(doc["_id"]), false
+}
+
 func (m *mongoCounters) one(ctx context.Context, s *Source) (int64, error) {
 	p := s.parts[0]
 	var doc bson.M
-	if err := m.db.Collection(m.opts.Collection).FindOne(ctx, bson.D{{Key: "_id", Value: p.name}}).Decode(&doc); err != nil {
+	if err := m.db.Collection(m.opts.Collection).FindOne(ctx, bson.D{{Key: "_id", Value: p.id}}).Decode(&doc); err != nil {
 		return 0, dbError(err)
 	}
 	at, _, err := counterOf(fmt.Sprint(doc[p.field]))
@@ -111,20 +125,35 @@ func (m *mongoCounters) one(ctx context.Context, s *Source) (int64, error) {
 func (m *mongoCounters) Position(ctx context.Context, s *Source) (int64, error) { return m.one(ctx, s) }
 
 // Steps implements Database.
-func (m *mongoCounters) Steps(s *Source, how Switch, _ int64) ([]string, error) {
+func (m *mongoCounters) Steps(s *Source, how Switch, first int64) ([]string, error) {
 	if err := oneCounter(how); err != nil || s.Closed != nil {
 		return nil, err
 	}
 	p := s.parts[0]
-	text := strings.Replace(s.counterMark(), atText, fmt.Sprintf(`"at":%d`, s.Position), 1)
-	return []string{fmt.Sprintf("db.getCollection(%q).updateOne({_id: %q, %q: %d}, {$set: {%q: %q}})", m.opts.Collection, p.name, p.field, s.Position, p.field, text)}, nil
+	return []string{fmt.Sprintf(`for (;;) {
+  const all = db.getCollection(%q), at = all.findOne({_id: %s})[%[3]q];
+  if (typeof at === "string") break; // it is shut
+  if (Number(String(at)) >= %d) throw new Error("%s is past the tag's first number: make the plan anew");
+  if (all.updateOne({_id: %[2]s, %[3]q: at}, {$set: {%[3]q: %[6]q.replace(%[7]q, '"at":' + at)}}).matchedCount === 1) break;
+}`, m.opts.Collection, p.shellID(), p.field, first, strings.Trim(strconv.Quote(p.name), `"`), s.counterMark(), atText)}, nil
+}
+
+// shellID returns a document's _id as mongosh reads it.
+func (p part) shellID() string {
+	if id, ok := p.id.(bson.ObjectID); ok {
+		return fmt.Sprintf("ObjectId(%q)", id.Hex())
+	}
+	if id, ok := p.id.(string); ok {
+		return fmt.Sprintf("%q", id)
+	}
+	return fmt.Sprint(p.id)
 }
 
 // Script implements Database.
 func (m *mongoCounters) Script(variable string, steps []string) string {
 	var b strings.Builder
 	for _, step := range steps {
-		fmt.Fprintf(&b, "mongosh --quiet \"$%s\" <<'HAPAX'\n%s\nHAPAX\n", variable, step)
+		fmt.Fprintf(&b, "mongosh --quiet \"$%s\" --eval \"$(cat <<'HAPAX'\n%s\nHAPAX\n)\"\n", variable, step)
 	}
 	return b.String()
 }
@@ -145,7 +174,7 @@ func (m *mongoCounters) Shut(ctx context.Context, s *Source, how Switch, first i
 			return &PassedError{At: at}
 		}
 		text := strings.Replace(s.counterMark(), atText, fmt.Sprintf(`"at":%d`, at), 1)
-		done, err := m.db.Collection(m.opts.Collection).UpdateOne(ctx, bson.D{{Key: "_id", Value: p.name}, {Key: p.field, Value: at}}, bson.D{{Key: "$set", Value: bson.D{{Key: p.field, Value: text}}}})
+		done, err := m.db.Collection(m.opts.Collection).UpdateOne(ctx, bson.D{{Key: "_id", Value: p.id}, {Key: p.field, Value: at}}, bson.D{{Key: "$set", Value: bson.D{{Key: p.field, Value: text}}}})
 		if err != nil || done.MatchedCount == 1 {
 			return dbError(err)
 		}
@@ -155,12 +184,12 @@ func (m *mongoCounters) Shut(ctx context.Context, s *Source, how Switch, first i
 // BackSteps implements Database.
 func (m *mongoCounters) BackSteps(s *Source, next int64) ([]string, error) {
 	p := s.parts[0]
-	return []string{fmt.Sprintf("db.getCollection(%q).updateOne({_id: %q}, {$set: {%q: NumberLong(%q)}})", m.opts.Collection, p.name, p.field, fmt.Sprint(next-1))}, nil
+	return []string{fmt.Sprintf("db.getCollection(%q).updateOne({_id: %s}, {$set: {%q: NumberLong(%q)}})", m.opts.Collection, p.shellID(), p.field, fmt.Sprint(next-1))}, nil
 }
 
 // Reopen implements Database.
 func (m *mongoCounters) Reopen(ctx context.Context, s *Source, next int64) error {
 	p := s.parts[0]
-	_, err := m.db.Collection(m.opts.Collection).UpdateOne(ctx, bson.D{{Key: "_id", Value: p.name}, {Key: p.field, Value: bson.D{{Key: "$type", Value: "string"}}}}, bson.D{{Key: "$set", Value: bson.D{{Key: p.field, Value: next - 1}}}})
+	_, err := m.db.Collection(m.opts.Collection).UpdateOne(ctx, bson.D{{Key: "_id", Value: p.id}, {Key: p.field, Value: bson.D{{Key: "$type", Value: "string"}}}}, bson.D{{Key: "$set", Value: bson.D{{Key: p.field, Value: next - 1}}}})
 	return dbError(err)
 }

@@ -15,13 +15,27 @@ import (
 
 // mySQL reads MySQL and MariaDB.
 type mySQL struct {
-	db     *mysqldb.DB
-	opts   Options
-	schema string
-	step   int64 // auto_increment_increment of the server
-	offset int64
-	maria  bool
-	old    bool // MySQL 5
+	db      *mysqldb.DB
+	opts    Options
+	schema  string
+	step    int64 // auto_increment_increment of the server
+	offset  int64
+	maria   bool
+	version int  // of MySQL: 8_00_29 is 8.0.29
+	old     bool // MySQL 5
+}
+
+// freshCounters has MySQL's views tell where counters are now.
+const freshCounters = "SET SESSION information_schema_stats_expiry = 0"
+
+// know takes the text of VERSION() in.
+func (m *mySQL) know(version string) {
+	m.maria = strings.Contains(version, "MariaDB")
+	var major, minor, patch int
+	if n, _ := fmt.Sscanf(version, "%d.%d.%d", &major, &minor, &patch); n == 3 && !m.maria {
+		m.version = major*1_00_00 + minor*1_00 + patch
+		m.old = major < 8
+	}
 }
 
 // openMySQL connects. mysqldb refuses a replica, which may be behind.
@@ -39,7 +53,7 @@ func openMySQL(ctx context.Context, raw string, o Options) (*mySQL, error) {
 	if err != nil {
 		return nil, errors.Join(m.fail(ctx, "the server's settings", err), db.Close())
 	}
-	m.maria, m.old = strings.Contains(version, "MariaDB"), strings.HasPrefix(version, "5.")
+	m.know(version)
 	return m, nil
 }
 
@@ -74,6 +88,8 @@ const mysqlCounters = `
 SELECT c.TABLE_NAME, c.COLUMN_NAME, c.COLUMN_TYPE, COALESCE(t.AUTO_INCREMENT, 1), t.TABLE_COMMENT,
   EXISTS (SELECT 1 FROM information_schema.STATISTICS s WHERE s.TABLE_SCHEMA = c.TABLE_SCHEMA AND s.TABLE_NAME = c.TABLE_NAME
           AND s.COLUMN_NAME = c.COLUMN_NAME AND s.SEQ_IN_INDEX = 1 AND s.INDEX_TYPE = 'BTREE'),
+  NOT EXISTS (SELECT 1 FROM information_schema.STATISTICS s WHERE s.TABLE_SCHEMA = c.TABLE_SCHEMA AND s.TABLE_NAME = c.TABLE_NAME
+          AND s.COLUMN_NAME = c.COLUMN_NAME AND s.SEQ_IN_INDEX = 1),
   COALESCE((SELECT g.ACTION_STATEMENT FROM information_schema.TRIGGERS g WHERE g.EVENT_OBJECT_SCHEMA = c.TABLE_SCHEMA
           AND g.EVENT_OBJECT_TABLE = c.TABLE_NAME AND g.ACTION_STATEMENT LIKE '%hapax_shut TEXT%' LIMIT 1), '')
 FROM information_schema.COLUMNS c JOIN information_schema.TABLES t ON t.TABLE_SCHEMA = c.TABLE_SCHEMA AND t.TABLE_NAME = c.TABLE_NAME
@@ -81,8 +97,9 @@ WHERE c.TABLE_SCHEMA = ? AND c.EXTRA LIKE '%auto_increment%' ORDER BY 1`
 
 // mysqlUnfed are integer keys that nothing in the database makes.
 const mysqlUnfed = `
-SELECT c.TABLE_NAME, c.COLUMN_NAME FROM information_schema.COLUMNS c
-WHERE c.TABLE_SCHEMA = ? AND c.COLUMN_KEY = 'PRI' AND c.DATA_TYPE IN ('int', 'bigint') AND c.EXTRA NOT LIKE '%auto_increment%' AND c.COLUMN_DEFAULT IS NULL
+SELECT c.TABLE_NAME, c.COLUMN_NAME, COALESCE(c.COLUMN_DEFAULT, '') FROM information_schema.COLUMNS c
+WHERE c.TABLE_SCHEMA = ? AND c.COLUMN_KEY = 'PRI' AND c.DATA_TYPE IN ('tinyint', 'smallint', 'mediumint', 'int', 'bigint', 'decimal')
+  AND c.EXTRA NOT LIKE '%auto_increment%' AND COALESCE(c.COLUMN_DEFAULT, '') NOT LIKE '%nextval(%'
   AND (SELECT COUNT(*) FROM information_schema.COLUMNS k WHERE k.TABLE_SCHEMA = c.TABLE_SCHEMA AND k.TABLE_NAME = c.TABLE_NAME AND k.COLUMN_KEY = 'PRI') = 1
   AND NOT EXISTS (SELECT 1 FROM information_schema.KEY_COLUMN_USAGE f WHERE f.TABLE_SCHEMA = c.TABLE_SCHEMA AND f.TABLE_NAME = c.TABLE_NAME
           AND f.COLUMN_NAME = c.COLUMN_NAME AND f.REFERENCED_TABLE_NAME IS NOT NULL)
@@ -135,16 +152,16 @@ func (m *mySQL) Sources(ctx context.Context, like string) (all []*Source, others
 	if err != nil {
 		return nil, nil, err
 	}
-	others = strange
+	all, others = append(all, generators...), strange
 	err = m.rows(ctx, mysqlUnfed, func(scan func(...any) error) error {
-		var table, column string
-		err := scan(&table, &column)
-		if err == nil && matches(like, table) && !feedsAny(generators, table, column) {
-			others = append(others, fmt.Sprintf("%s.%s: nothing in the database feeds it, so its numbers come from elsewhere; see what makes them before you create a tag for it", table, column))
+		var table, column, standard string
+		err := scan(&table, &column, &standard)
+		if err == nil && matches(like, table) && !feedsAny(all, table, column) {
+			others = append(others, unfedText(table, column, standard))
 		}
 		return err
 	}, m.schema)
-	return append(all, generators...), others, err
+	return all, others, err
 }
 
 // counters returns the AUTO_INCREMENT columns.
@@ -152,7 +169,8 @@ func (m *mySQL) counters(ctx context.Context) (all []*Source, err error) {
 	err = m.rows(ctx, mysqlCounters, func(scan func(...any) error) error {
 		var c Column
 		var next, trigger, comment string // next: it may be above 63 bits
-		if err := scan(&c.table, &c.Name, &c.Type, &next, &comment, &c.Index, &trigger); err != nil {
+		var grouped bool
+		if err := scan(&c.table, &c.Name, &c.Type, &next, &comment, &c.Index, &grouped, &trigger); err != nil {
 			return err
 		}
 		c.Table, c.Qualified, c.schema, c.Last = c.table, c.table, m.schema, lastOf(c.Type)
@@ -164,6 +182,9 @@ func (m *mySQL) counters(ctx context.Context) (all []*Source, err error) {
 			s.wrong("%s is at %s: beyond 2^63-1, the largest number of a tag", c, next)
 		}
 		p.position = at
+		if grouped { // MyISAM and Aria
+			s.wrong("%s counts anew for each value of the columns before it in its index, so its numbers repeat: take a tag for each of them", c)
+		}
 		if m.step > 1 {
 			s.note("the server's auto_increment_increment is %d and its offset %d: others may issue the numbers between", m.step, m.offset)
 		}
@@ -237,8 +258,8 @@ func (m *mySQL) sequences(ctx context.Context) ([]*Source, error) {
 		if err != nil {
 			return nil, err
 		}
-		if p.step == 0 { // the server's
-			p.step = m.step
+		if p.step == 0 {
+			p.step, p.servers = m.step, true
 		}
 		if p.position, err = positionOf(next, -1); err != nil {
 			p.position = math.MaxInt64
@@ -354,7 +375,7 @@ func (m *mySQL) fresh(ctx context.Context, table string) (int64, error) {
 	}
 	defer conn.Close()
 	if !m.old {
-		if _, err := conn.ExecContext(ctx, "SET SESSION information_schema_stats_expiry = 0"); err != nil {
+		if _, err := conn.ExecContext(ctx, freshCounters); err != nil {
 			return 0, m.fail(ctx, "a session", err)
 		}
 	}

@@ -64,10 +64,40 @@ func triggerMark(body string) *Mark {
 // halvedMargin is how far a sequence that was halved may come before it is shut.
 const halvedMargin = 10_000
 
-// Steps implements Database.
-func (m *mySQL) Steps(s *Source, how Switch, first int64) (steps []string, err error) {
+// Steps implements Database. In a script, what Shut looks at afterwards is a statement that
+// fails where the source is past the tag's first number.
+func (m *mySQL) Steps(s *Source, how Switch, first int64) ([]string, error) {
+	steps, err := m.steps(s, how, first)
+	if err != nil || len(steps) == 0 {
+		return nil, err
+	}
+	const past = "SELECT EXP(IF(%s >= %d, 1000, 0)) AS `an error here: it is past the tag's first number, so make the plan anew`%s"
+	switch p := s.parts[0]; s.Kind {
+	case generatorKind:
+		steps = append(steps, fmt.Sprintf(past, fmt.Sprintf("%s + %d", quoteTick(p.field), m.opts.AllocationSize), first,
+			fmt.Sprintf(" FROM %s WHERE %s", quoteTick(p.name), generatorWhere(p, quoteTick, mysqldb.Quote))))
+	case "auto_increment":
+		if !m.maria && !m.old {
+			steps = append(steps, freshCounters)
+		}
+		steps = append(steps, fmt.Sprintf(past, "AUTO_INCREMENT", first+1,
+			fmt.Sprintf(" FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = %s", mysqldb.Quote(p.name))))
+	}
+	return steps, nil
+}
+
+// createTrigger begins a statement that makes a trigger, and can be repeated where the server
+// knows how: it is not to be open for a moment.
+func (m *mySQL) createTrigger() string {
+	if m.maria || m.version >= 8_00_29 {
+		return "CREATE TRIGGER IF NOT EXISTS"
+	}
+	return "CREATE TRIGGER"
+}
+
+func (m *mySQL) steps(s *Source, how Switch, first int64) (steps []string, err error) {
 	if s.Kind == generatorKind {
-		return m.generatorSteps(s, how, first)
+		return m.generatorSteps(s, how)
 	}
 	if err := checkParity(s, how); err != nil {
 		return nil, err
@@ -76,15 +106,15 @@ func (m *mySQL) Steps(s *Source, how Switch, first int64) (steps []string, err e
 		if p.closed != nil && (p.closed.How == how || how == Parity) {
 			continue
 		}
-		mark := Mark{Tag: s.Tag, How: how, At: p.position, Max: p.max, Step: p.step, Comment: p.comment}
+		mark := Mark{Tag: s.Tag, How: how, At: p.position, Max: p.max, Step: p.step, Servers: p.servers, Comment: p.comment}
 		if p.closed != nil {
-			mark.Max, mark.Step, mark.Comment = p.closed.Max, p.closed.Step, p.closed.Comment
+			mark.Max, mark.Step, mark.Servers, mark.Comment = p.closed.Max, p.closed.Step, p.closed.Servers, p.closed.Comment
 		}
 		if s.Kind == "auto_increment" {
 			if how != Stop {
 				return nil, fmt.Errorf("%w: %s", hapax.ErrNotSupported, oneWay)
 			}
-			steps = append(steps, shutTable(p, mark))
+			steps = append(steps, m.shutTable(p, mark))
 			continue
 		}
 		// There are no transactions around these: the sequence first gets an end in front of
@@ -110,9 +140,9 @@ func (m *mySQL) Steps(s *Source, how Switch, first int64) (steps []string, err e
 }
 
 // shutTable is the statement after which a table takes no row without a number.
-func shutTable(p part, mark Mark) string {
+func (m *mySQL) shutTable(p part, mark Mark) string {
 	column := quoteTick(p.field)
-	return fmt.Sprintf(`CREATE TRIGGER %s BEFORE INSERT ON %s FOR EACH ROW
+	return fmt.Sprintf(m.createTrigger()+` %s BEFORE INSERT ON %s FOR EACH ROW
 BEGIN
   DECLARE %s TEXT DEFAULT X'%x';
   IF NEW.%s IS NULL OR NEW.%s = 0 THEN
@@ -124,7 +154,7 @@ END`, quoteTick(triggerName(p.name)), quoteTick(p.name), remembers, mark.text(),
 // Shut implements Database. A table is asked for its counter once nobody adds to it: the
 // statement waits for whoever writes to it.
 func (m *mySQL) Shut(ctx context.Context, s *Source, how Switch, first int64) error {
-	steps, err := m.Steps(s, how, first)
+	steps, err := m.steps(s, how, first)
 	if err != nil || len(steps) == 0 {
 		return err
 	}
@@ -229,6 +259,9 @@ func (m *mySQL) BackSteps(s *Source, next int64) (steps []string, err error) {
 		step := max(p.closed.Step, 1)
 		next := max(aboveBlock(next, step), p.position+1)
 		next += ((p.closed.At-next)%step + step) % step
+		if p.closed.Servers {
+			step = 0
+		}
 		steps = append(steps,
 			fmt.Sprintf("ALTER SEQUENCE %s INCREMENT BY %d MAXVALUE %d RESTART WITH %d", quoteTick(p.name), step, p.closed.Max, next),
 			fmt.Sprintf("ALTER TABLE %s COMMENT %s", quoteTick(p.name), mysqldb.Quote(p.closed.Comment)))

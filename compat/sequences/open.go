@@ -19,9 +19,9 @@ type Options struct {
 	// AllocationSize is that of JPA's generators; default 50, which is JPA's.
 	AllocationSize int64
 
-	// Feeds are the columns that counters, rows of generator tables, and sequences that no
-	// default names feed, as NAME=TABLE.COLUMN, which no database tells.
-	Feeds map[string]string
+	// Feeds are the columns, TABLE.COLUMN, that sequences and rows of generator tables feed
+	// besides those that the database tells, by the name of the source.
+	Feeds map[string][]string
 
 	// Write lets sources be shut and opened; without it the databases are asked to refuse
 	// every change.

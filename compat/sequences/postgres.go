@@ -79,9 +79,9 @@ WHERE c.relpersistence <> 't' AND n.nspname NOT IN ('pg_catalog', 'information_s
 ORDER BY 2, 3`
 
 // pgFeeds are the columns that sequences feed: by a default, as an identity, or as their
-// owner. A partition's are those of its table.
+// owner. Those of a partition are of its table, which has its rows.
 const pgFeeds = `
-WITH feeds AS (
+WITH RECURSIVE feeds AS (
   SELECT d.objid AS seq, d.refobjid AS rel, d.refobjsubid AS num FROM pg_depend d
   WHERE d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_class'::regclass AND d.refobjsubid > 0 AND d.deptype IN ('a', 'i')
     AND d.objid IN (SELECT seqrelid FROM pg_sequence)
@@ -89,25 +89,33 @@ WITH feeds AS (
   SELECT d.refobjid, ad.adrelid, ad.adnum FROM pg_depend d JOIN pg_attrdef ad ON ad.oid = d.objid
   WHERE d.classid = 'pg_attrdef'::regclass AND d.refclassid = 'pg_class'::regclass
     AND d.refobjid IN (SELECT seqrelid FROM pg_sequence)
+), whole AS (
+  SELECT f.seq, f.rel, a.attname FROM feeds f JOIN pg_attribute a ON a.attrelid = f.rel AND a.attnum = f.num
+  UNION
+  SELECT w.seq, i.inhparent, w.attname FROM whole w JOIN pg_class c ON c.oid = w.rel JOIN pg_inherits i ON i.inhrelid = c.oid
+  WHERE c.relispartition
 )
 SELECT f.seq, n.nspname, c.relname, a.attname, a.attidentity::text, format_type(a.atttypid, a.atttypmod),
   EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indkey[0] = a.attnum AND i.indisvalid AND i.indpred IS NULL
           AND (SELECT amname FROM pg_class ic JOIN pg_am am ON am.oid = ic.relam WHERE ic.oid = i.indexrelid) = 'btree'),
   has_column_privilege(c.oid, a.attnum, 'SELECT')
-FROM feeds f JOIN pg_class c ON c.oid = f.rel JOIN pg_namespace n ON n.oid = c.relnamespace
-JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = f.num
+FROM whole f JOIN pg_class c ON c.oid = f.rel JOIN pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = f.attname
 WHERE NOT c.relispartition AND c.relkind IN ('r', 'p', 'f')
 ORDER BY 2, 3, 4`
 
-// pgUnfed are integer keys that nothing in the database makes, and that are no other
-// table's.
+// pgUnfed are integer keys that no sequence makes, and that are no other table's, each with
+// its default.
 const pgUnfed = `
-SELECT n.nspname, c.relname, a.attname
+SELECT n.nspname, c.relname, a.attname, coalesce(pg_get_expr(ad.adbin, ad.adrelid), '')
 FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid JOIN pg_namespace n ON n.oid = c.relnamespace
 JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = i.indkey[0]
+LEFT JOIN pg_attrdef ad ON ad.adrelid = c.oid AND ad.adnum = a.attnum
 WHERE i.indisprimary AND i.indnkeyatts = 1 AND c.relkind IN ('r', 'p') AND NOT c.relispartition
   AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname NOT LIKE 'pg_toast%'
-  AND a.atttypid IN ('int4'::regtype, 'int8'::regtype) AND a.attidentity = '' AND NOT a.atthasdef
+  AND a.atttypid IN ('int2'::regtype, 'int4'::regtype, 'int8'::regtype, 'numeric'::regtype) AND a.attidentity = ''
+  AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_attrdef'::regclass AND d.objid = ad.oid
+                  AND d.refclassid = 'pg_class'::regclass AND d.refobjid IN (SELECT seqrelid FROM pg_sequence))
   AND NOT EXISTS (SELECT FROM pg_constraint k WHERE k.contype = 'f' AND k.conrelid = c.oid AND k.conkey[1] = a.attnum)
 ORDER BY 1, 2`
 
@@ -139,7 +147,7 @@ func (p *postgres) Sources(ctx context.Context, like string) (all []*Source, oth
 	if err != nil {
 		return nil, nil, err
 	}
-	unfed, err := p.unfed(ctx, like, generators)
+	unfed, err := p.unfed(ctx, like, append(slices.Clone(kept), generators...)) // also by --feeds
 	return append(kept, generators...), append(strange, unfed...), err
 }
 
@@ -351,12 +359,12 @@ func (p *postgres) unfed(ctx context.Context, like string, fed []*Source) (all [
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var schema, table, column string
-		if err := rows.Scan(&schema, &table, &column); err != nil {
+		var schema, table, column, standard string
+		if err := rows.Scan(&schema, &table, &column, &standard); err != nil {
 			return nil, dbError(err)
 		}
 		if name := pgName(schema, table); matches(like, name) && !feedsAny(fed, name, column) {
-			all = append(all, fmt.Sprintf("%s.%s: no sequence feeds it, so its numbers come from elsewhere; see what makes them before you create a tag for it", name, column))
+			all = append(all, unfedText(name, column, standard))
 		}
 	}
 	return all, dbError(rows.Err())

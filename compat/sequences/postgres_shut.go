@@ -33,6 +33,13 @@ func (p *postgres) Steps(s *Source, how Switch, first int64) ([]string, error) {
 	}
 	var b strings.Builder
 	b.WriteString("DO $hapax$\nDECLARE last bigint; called boolean; at bigint;\nBEGIN\n")
+	for _, q := range s.parts { // as a writer does: the table first, then its sequence
+		for _, c := range q.columns {
+			if c.Always {
+				fmt.Fprintf(&b, "  LOCK TABLE %s IN ACCESS EXCLUSIVE MODE;\n", pgQuoted(c.schema, c.table))
+			}
+		}
+	}
 	shut := 0
 	for _, q := range s.parts {
 		if q.closed != nil && (q.closed.How == how || how == Parity) {
@@ -114,7 +121,7 @@ func (p *postgres) run(ctx context.Context, steps []string) error {
 				return &PassedError{At: at}
 			case "42501":
 				return fmt.Errorf("%w: this account may not shut it; have its owner run the plan that the command prints: %w", hapax.ErrNotSupported, err)
-			case "55P03", "57014":
+			case "55P03", "57014", "40P01":
 				return fmt.Errorf("%w: another transaction uses it; repeat this when it has ended: %w", hapax.ErrStoreUnavailable, err)
 			}
 		}
@@ -144,12 +151,26 @@ func (p *postgres) BackSteps(s *Source, next int64) ([]string, error) {
 	}
 	var b strings.Builder
 	b.WriteString("DO $hapax$\nDECLARE last bigint; at bigint;\nBEGIN\n")
+	line := func(format string, args ...any) { fmt.Fprintf(&b, "  "+format+"\n", args...) }
+	always := map[string][][]string{} // by sequence
+	for _, q := range s.parts {
+		if q.closed == nil {
+			continue
+		}
+		for _, column := range q.closed.Always {
+			parts := alwaysColumn.FindStringSubmatch(column)
+			if parts == nil {
+				return nil, fmt.Errorf("%w: the comment of %s names a column %q", hapax.ErrStoreCorrupt, q.name, column)
+			}
+			line("LOCK TABLE %s IN ACCESS EXCLUSIVE MODE;", parts[1]) // before its sequence, as a writer does
+			always[q.quoted()] = append(always[q.quoted()], parts)
+		}
+	}
 	for _, q := range s.parts {
 		m := q.closed
 		if m == nil {
 			continue
 		}
-		line := func(format string, args ...any) { fmt.Fprintf(&b, "  "+format+"\n", args...) }
 		name := strings.ReplaceAll(q.quoted(), "'", "''")
 		step := max(m.Step, 1)
 		line("ALTER SEQUENCE %s MAXVALUE %d;", q.quoted(), m.Max)
@@ -161,11 +182,7 @@ func (p *postgres) BackSteps(s *Source, next int64) ([]string, error) {
 			comment = sqlText(m.Comment)
 		}
 		line("COMMENT ON SEQUENCE %s IS %s;", q.quoted(), comment)
-		for _, column := range m.Always {
-			parts := alwaysColumn.FindStringSubmatch(column)
-			if parts == nil {
-				return nil, fmt.Errorf("%w: the comment of %s names a column %q", hapax.ErrStoreCorrupt, q.name, column)
-			}
+		for _, parts := range always[q.quoted()] {
 			line("ALTER TABLE %s ALTER COLUMN %s SET GENERATED ALWAYS;", parts[1], parts[2])
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -78,6 +79,13 @@ func (r *redisCounters) Sources(ctx context.Context, like string) (all []*Source
 		if p.closed != nil {
 			s.Tag = p.closed.Tag
 		}
+		ends, err := r.db.PTTL(ctx, key).Result()
+		switch {
+		case err != nil:
+			return nil, nil, dbError(err)
+		case ends > 0:
+			s.wrong("%s ends in %v, and then begins at 1 again: a tag does so with a code that has a period", key, ends.Round(time.Second))
+		}
 		s.note("which columns it feeds is not known here: see that they hold nothing above it (hapax audit --column)")
 		s.conclude()
 		all = append(all, s)
@@ -106,14 +114,16 @@ func (r *redisCounters) Position(ctx context.Context, s *Source) (int64, error) 
 
 // shutCounter puts a text in a counter's place, which INCR refuses, in one step: a counter
 // that was renamed away would begin at 1 again. What it was stands beside it, by RENAME.
-var shutCounter = redis.NewScript(`
+var shutCounter = redis.NewScript(shutLua)
+
+const shutLua = `
 local v = redis.call('GET', KEYS[1])
 if not v then return redis.error_reply('ERR the counter is gone') end
 local n = tonumber(v)
 if not n then return 'shut' end
 if n >= tonumber(ARGV[1]) then return 'past ' .. v end
 redis.call('SET', KEYS[1], (string.gsub(ARGV[2], ARGV[3], '"at":' .. v)))
-return 'shut'`)
+return 'shut'`
 
 var openCounter = redis.NewScript(`
 local v = redis.call('GET', KEYS[1])
@@ -132,20 +142,22 @@ func (s *Source) counterMark() string {
 	return Mark{Tag: s.Tag, How: Stop, At: atLater, Step: 1}.text()
 }
 
-// Steps implements Database.
-func (r *redisCounters) Steps(s *Source, how Switch, _ int64) ([]string, error) {
+// atPattern is atText as a pattern of Lua.
+var atPattern = strings.ReplaceAll(atText, "-", "%-")
+
+// Steps implements Database. It is what Shut runs.
+func (r *redisCounters) Steps(s *Source, how Switch, first int64) ([]string, error) {
 	if err := oneCounter(how); err != nil || s.Closed != nil {
 		return nil, err
 	}
-	text := strings.Replace(s.counterMark(), atText, fmt.Sprintf(`"at":%d`, s.Position), 1)
-	return []string{"SET " + strconv.Quote(s.parts[0].name) + " " + strconv.Quote(text)}, nil
+	return []string{fmt.Sprintf("EVAL %s 1 %s %d %s %s", strconv.Quote(shutLua), strconv.Quote(s.parts[0].name), first, strconv.Quote(s.counterMark()), strconv.Quote(atPattern))}, nil
 }
 
-// Script implements Database.
+// Script implements Database. redis-cli tells of an error by its words alone.
 func (r *redisCounters) Script(variable string, steps []string) string {
 	var b strings.Builder
 	for _, step := range steps {
-		fmt.Fprintf(&b, "redis-cli -u \"$%s\" <<'HAPAX'\n%s\nHAPAX\n", variable, step)
+		fmt.Fprintf(&b, "redis-cli -u \"$%s\" <<'HAPAX' | tee /dev/stderr | grep -qx 'shut'\n%s\nHAPAX\n", variable, step)
 	}
 	return b.String()
 }
@@ -155,7 +167,7 @@ func (r *redisCounters) Shut(ctx context.Context, s *Source, how Switch, first i
 	if err := oneCounter(how); err != nil || s.Closed != nil {
 		return err
 	}
-	said, err := shutCounter.Run(ctx, r.db, []string{s.parts[0].name}, first, s.counterMark(), strings.ReplaceAll(atText, "-", "%-")).Text()
+	said, err := shutCounter.Run(ctx, r.db, []string{s.parts[0].name}, first, s.counterMark(), atPattern).Text()
 	if err != nil {
 		return dbError(err)
 	}

@@ -66,8 +66,8 @@ type Source struct {
 	parts []part
 }
 
-// last returns the largest number that fits everywhere.
-func (s *Source) last() int64 {
+// Last returns the largest number that fits everywhere.
+func (s *Source) Last() int64 {
 	last := int64(math.MaxInt64)
 	for _, c := range s.Feeds {
 		last = min(last, c.Last)
@@ -78,7 +78,7 @@ func (s *Source) last() int64 {
 // Ends tells when the columns are full at the rate that was seen; the zero time where they
 // are of 64 bits, or none was seen.
 func (s *Source) Ends(now time.Time) time.Time {
-	last := s.last()
+	last := s.Last()
 	if last == math.MaxInt64 || s.Rate <= 0 {
 		return time.Time{}
 	}
@@ -105,11 +105,13 @@ type part struct {
 	min, max     int64
 	step, cache  int64
 	cycle        bool
+	servers      bool // its step is the server's auto_increment_increment
 	closed       *Mark
 	comment      string
 	columns      []Column
 	field        string // of a document, or of a row of a generator table
 	row          string // of a generator table
+	id           any    // of a document
 }
 
 // A Mark is what a closed source remembers, as JSON.
@@ -119,7 +121,8 @@ type Mark struct {
 	At      int64    `json:"at"`  // its position then
 	Max     int64    `json:"max"` // what it had before
 	Step    int64    `json:"step,omitempty"`
-	Always  []string `json:"always,omitempty"` // columns that were GENERATED ALWAYS
+	Servers bool     `json:"servers,omitempty"` // the step was the server's auto_increment_increment
+	Always  []string `json:"always,omitempty"`  // columns that were GENERATED ALWAYS
 	Comment string   `json:"comment,omitempty"`
 }
 
@@ -247,9 +250,17 @@ func (s *Source) conclude() {
 	if len(s.parts) > 1 {
 		s.note("%s feed the same columns, so they become one tag", strings.Join(s.Names, " and "))
 	}
-	if last := s.last(); last != math.MaxInt64 && s.Highest >= last {
+	if last := s.Last(); last != math.MaxInt64 && s.Highest >= last {
 		s.wrong("%s is full: it takes numbers up to %d", columns(s.Feeds), last)
 	}
+}
+
+// unfedText tells of a key whose numbers come from elsewhere; standard is its default, if any.
+func unfedText(table, column, standard string) string {
+	if standard != "" {
+		return fmt.Sprintf("%s.%s: its default is %s, and no sequence that the database knows to feed it; see what makes its numbers before you create a tag for it", table, column, standard)
+	}
+	return fmt.Sprintf("%s.%s: no sequence feeds it, so its numbers come from elsewhere; see what makes them before you create a tag for it", table, column)
 }
 
 // feedsAny reports whether one of the sources feeds a column.

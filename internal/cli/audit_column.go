@@ -49,11 +49,23 @@ func (a columnAudit) run(cmd *cobra.Command, args []string) error {
 	if a.rate < 0 {
 		return &hapax.ValueError{Field: "--rate", Value: a.rate, Allowed: "0, for no bound, or more", Err: hapax.ErrInvalidArgument}
 	}
+	o := server.ScanOptions{Rate: a.rate}
+	if a.tag != "" { // before a long scan, if only to see that it is there
+		err := a.where.with(cmd, func(ctx context.Context, t target) error {
+			tag, err := t.Tag(ctx, a.tag)
+			o.Delta, o.Remainder = tag.Delta, tag.Remainder
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
 	bar, began := newProgressBar(cmd.ErrOrStderr()), time.Now()
 	const whole = 10_000
-	found, err := server.ScanColumn(cmd.Context(), a.url, args[0][:at], args[0][at+1:], a.rate, func(done float64) {
+	o.Progress = func(done float64) {
 		bar.update(audit.Progress{Phase: "reading", Done: int64(done * whole), Total: whole, Elapsed: time.Since(began)})
-	})
+	}
+	found, err := server.ScanColumn(cmd.Context(), a.url, args[0][:at], args[0][at+1:], o)
 	bar.clear()
 	if err != nil {
 		return err
@@ -94,8 +106,8 @@ func (a columnAudit) run(cmd *cobra.Command, args []string) error {
 		return err
 	case j.Duplicates > 0:
 		return fmt.Errorf("%d numbers occur more than once", j.Duplicates)
-	case a.tag != "" && j.Rows > 0 && j.Max >= j.Mark:
-		return fmt.Errorf("the column holds %d, at or above the mark %d of tag %q", j.Max, j.Mark, a.tag)
+	case a.tag != "" && j.Rows > 0 && hapax.ID(found.Highest) >= j.Mark:
+		return fmt.Errorf("the column holds %d, at or above the mark %d of tag %q", found.Highest, j.Mark, a.tag)
 	}
 	return nil
 }

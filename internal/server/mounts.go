@@ -58,11 +58,14 @@ func Imports() (all []*mount.Import) {
 // Columns reads the columns of tags with floor_from.
 var Columns service.FloorReader = columns.Highest
 
-// ScanColumn reads a whole column, and Repeated is a number that it holds more than once.
+// ScanColumn reads a whole column.
 var ScanColumn = columns.Scan
 
-// Repeated is columns.Repeated.
-type Repeated = columns.Repeated
+// Repeated is a number that a column holds more than once, and ScanOptions tell how to read one.
+type (
+	Repeated    = columns.Repeated
+	ScanOptions = columns.ScanOptions
+)
 
 // systemNames lists them.
 func systemNames() string {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -31,10 +32,12 @@ func TestGeneratorTables(t *testing.T) {
 				"CREATE TABLE hibernate_sequences (sequence_name VARCHAR(100) PRIMARY KEY, next_val BIGINT)",
 				"INSERT INTO hibernate_sequences VALUES ('orders', 301), ('nowhere', 51), ('it''s', 1)",
 				"CREATE TABLE hibernate_sequence (next_val BIGINT)", "INSERT INTO hibernate_sequence VALUES (7)",
+				"CREATE TABLE openjpa_sequence_table (id SMALLINT PRIMARY KEY, sequence_value BIGINT)", "INSERT INTO openjpa_sequence_table VALUES (0, 101)",
+				"CREATE TABLE odd (next_val BIGINT, a INT, b INT)",
 				"CREATE TABLE older (sequence_name VARCHAR(100) PRIMARY KEY, sequence_next_hi_value BIGINT)",
 				"CREATE TABLE orders (id BIGINT PRIMARY KEY)", "INSERT INTO orders VALUES (340)",
 				"CREATE TABLE tickets (no BIGINT PRIMARY KEY)")
-			i := importing{feeds: []string{"hibernate_sequence=tickets.no", "it's=tickets.no"}}
+			i := importing{feeds: []string{"hibernate_sequence=tickets.no", "it's=tickets.no", "0=tickets.no", "0=orders.id"}}
 			m := read(t, i, address)
 			if s := m.source(t, "orders"); s.Highest != 351 || len(s.Wrong) > 0 {
 				t.Errorf("orders is at %d: %q", s.Highest, s.Wrong)
@@ -42,8 +45,11 @@ func TestGeneratorTables(t *testing.T) {
 			if s := m.source(t, "nowhere"); len(s.Wrong) == 0 || !strings.Contains(s.Wrong[0], "--feeds nowhere=") {
 				t.Errorf("nowhere: %q", s.Wrong)
 			}
-			if others := strings.Join(m.all[0].others, "; "); !strings.Contains(others, "older: its column") {
+			if others := strings.Join(m.all[0].others, "; "); !strings.Contains(others, "older: its column") || !strings.Contains(others, "odd: its column next_val") {
 				t.Errorf("others: %s", others)
+			}
+			if s := m.source(t, "openjpa_sequence_table.0"); s.Highest != 340 || len(s.Feeds) != 2 || len(s.Wrong) > 0 {
+				t.Errorf("the row of OpenJPA is at %d, feeds %v: %q", s.Highest, s.Feeds, s.Wrong)
 			}
 			store := memstore.New()
 			for range 2 {
@@ -81,9 +87,15 @@ func TestRedisCounters(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if err := c.Set(t.Context(), "n:today", 5, time.Hour).Err(); err != nil {
+		t.Fatal(err)
+	}
 	i, store := importing{like: "n:*"}, memstore.New()
 	m := read(t, i, server.URL)
-	if s := m.source(t, "n:orders"); s.Highest != 41 || len(m.all[0].sources) != 1 || len(m.all[0].others) != 1 {
+	if s := m.source(t, "n:today"); !strings.Contains(strings.Join(s.Wrong, ""), "n:today ends in 1h0m0s, and then begins at 1 again") {
+		t.Errorf("a counter that ends: %q", s.Wrong)
+	}
+	if s := m.source(t, "n:orders"); s.Highest != 41 || len(m.all[0].sources) != 2 || len(m.all[0].others) != 1 {
 		t.Errorf("found %+v and %q", s, m.all[0].others)
 	}
 	if r := apply(t, read(t, importing{like: "n:*", how: string(sequences.Gap)}, server.URL), store, mount.MoveOptions{})["n:orders"].Reason; r == nil {
@@ -121,7 +133,10 @@ func TestMongoCounters(t *testing.T) {
 	}
 	defer func() { _ = db.Client().Disconnect(t.Context()) }()
 	counters := db.Collection("counters")
-	for _, doc := range []bson.D{{{Key: "_id", Value: "orders"}, {Key: "seq", Value: int64(41)}}, {{Key: "_id", Value: "odd"}, {Key: "seq", Value: "x"}}} {
+	for _, doc := range []bson.D{{{Key: "_id", Value: "orders"}, {Key: "seq", Value: int64(41)}}, {{Key: "_id", Value: "odd"}, {Key: "seq", Value: "x"}},
+		{{Key: "id", Value: "tickets"}, {Key: "reference_value", Value: nil}, {Key: "seq", Value: 5}}, // as mongoose-sequence writes them
+		{{Key: "id", Value: "seats"}, {Key: "reference_value", Value: "room 7"}, {Key: "seq", Value: 9}},
+	} {
 		if _, err := counters.InsertOne(t.Context(), doc); err != nil {
 			t.Fatal(err)
 		}
@@ -131,6 +146,9 @@ func TestMongoCounters(t *testing.T) {
 	}
 	i, store := importing{opts: sequences.Options{Collection: "counters"}}, memstore.New()
 	m := read(t, i, address)
+	if s := m.source(t, "seats"); !strings.Contains(strings.Join(s.Wrong, ""), "counts for room 7 alone") {
+		t.Errorf("a counter of one room: %q", s.Wrong)
+	}
 	if s := m.source(t, "orders"); s.Highest != 41 || len(m.all[0].others) != 1 {
 		t.Errorf("found %+v and %q", s, m.all[0].others)
 	}
@@ -140,11 +158,17 @@ func TestMongoCounters(t *testing.T) {
 	if err := inc(); err == nil {
 		t.Error("the counter goes on")
 	}
+	if r := counters.FindOneAndUpdate(t.Context(), bson.D{{Key: "id", Value: "tickets"}}, bson.D{{Key: "$inc", Value: bson.D{{Key: "seq", Value: 1}}}}); r.Err() == nil {
+		t.Error("a counter of mongoose-sequence goes on")
+	}
 	a, err := store.Allocate(t.Context(), "orders", 10, "")
 	if err != nil || a.Grant.Lo <= 41 {
 		t.Fatal(a.Grant, err)
 	}
 	apply(t, read(t, i, address), store, mount.MoveOptions{Undo: true, Apply: true})
+	if s := read(t, i, address).source(t, "tickets"); s.Closed != nil || s.Position < 1000 {
+		t.Errorf("the counter of mongoose-sequence is %+v", s)
+	}
 	if err := inc(); err != nil {
 		t.Errorf("the counter does not go on: %v", err)
 	}

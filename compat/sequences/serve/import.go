@@ -76,7 +76,7 @@ plan.
 			flags.StringVar(&i.how, "switch", string(sequences.Stop), "how to go over: stop, gap or parity")
 			flags.DurationVar(&i.gap, "gap-for", 24*time.Hour, "for how long a source has numbers left with --switch gap, at twice the rate that was seen")
 			flags.DurationVar(&i.sample, "sample", time.Second, "for how long the rate is measured")
-			flags.StringArrayVar(&i.feeds, "feeds", nil, "NAME=TABLE.COLUMN: the column that a sequence, a counter, or a row of a generator table feeds, where the database does not tell; may be given several times")
+			flags.StringArrayVar(&i.feeds, "feeds", nil, "NAME=TABLE.COLUMN: a column that a sequence, or a row of a generator table, feeds and the database does not tell of; may be given several times, also for one NAME")
 			flags.StringVar(&i.opts.Collection, "collection", "counters", "MongoDB: the collection with the counters")
 			flags.Int64Var(&i.opts.AllocationSize, "allocation-size", 50, "the largest allocationSize of the JPA generators")
 		},
@@ -100,13 +100,13 @@ func (i *importing) check() error {
 	case i.opts.AllocationSize < 1 || i.opts.AllocationSize > hapax.MaxStep:
 		return invalid("allocation-size", i.opts.AllocationSize, fmt.Sprintf("1 to %d", int64(hapax.MaxStep)))
 	}
-	i.opts.Feeds = map[string]string{}
+	i.opts.Feeds = map[string][]string{}
 	for _, f := range i.feeds {
 		name, column, ok := strings.Cut(f, "=")
 		if !ok || name == "" || !strings.Contains(column, ".") {
 			return invalid("feeds", f, "NAME=TABLE.COLUMN")
 		}
-		i.opts.Feeds[name] = column
+		i.opts.Feeds[name] = append(i.opts.Feeds[name], column)
 	}
 	return nil
 }
@@ -146,8 +146,36 @@ func (i *importing) read(ctx context.Context, _ mount.Files, args []string) (mou
 			return nil, fmt.Errorf("%s: %w", sequences.Shown(given), err)
 		}
 	}
+	if err := m.checkFeeds(); err != nil {
+		return nil, err
+	}
 	m.nameOnce()
 	return m, nil
+}
+
+// checkFeeds refuses a column that was given for a source that is not there, unless that may
+// be one that --like leaves out.
+func (m *imported) checkFeeds() error {
+	if m.like != "" {
+		return nil
+	}
+	known := map[string]bool{}
+	for _, d := range m.all {
+		for _, s := range d.sources {
+			for _, name := range s.Names {
+				known[name] = true
+				if _, row, ok := strings.Cut(name, "/"); ok {
+					known[row] = true
+				}
+			}
+		}
+	}
+	for name := range m.opts.Feeds {
+		if !known[name] {
+			return &hapax.ValueError{Field: "--feeds", Value: name, Allowed: "the name of a sequence, or of a row of a generator table, of these databases", Err: hapax.ErrInvalidArgument}
+		}
+	}
+	return nil
 }
 
 // readOne reads a database, and its rates.

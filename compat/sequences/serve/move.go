@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hapax-id/hapax"
@@ -273,7 +274,9 @@ func (m *imported) Verify(ctx context.Context, to moves.Target) (all []mount.Ver
 			case err != nil:
 				return nil, err
 			default:
-				v.Wrong = differences(s, tag)
+				if v.Wrong, err = m.differences(ctx, d, s, tag); err != nil {
+					return nil, err
+				}
 			}
 			all = append(all, v)
 		}
@@ -285,11 +288,13 @@ func (m *imported) Verify(ctx context.Context, to moves.Target) (all []mount.Ver
 }
 
 // differences compares a source that was shut with its tag.
-func differences(s *sequences.Source, tag hapax.Tag) (wrong []string) {
+func (m *imported) differences(ctx context.Context, d *database, s *sequences.Source, tag hapax.Tag) (wrong []string, err error) {
 	say := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	switch s.Closed.How {
 	case sequences.Stop:
-		if s.Position > s.Closed.At {
+		// A counter of AUTO_INCREMENT moves above every row, also those with numbers of the tag.
+		ofTag := s.Kind == "auto_increment" && s.Position >= tag.Start && s.Position < tag.Mark
+		if s.Position > s.Closed.At && !ofTag {
 			say("the source was shut at %d and is at %d", s.Closed.At, s.Position)
 		}
 	case sequences.Gap:
@@ -300,10 +305,15 @@ func differences(s *sequences.Source, tag hapax.Tag) (wrong []string) {
 	if tag.Deleted {
 		say("the tag is deleted")
 	}
-	for _, c := range s.Feeds {
-		if c.Max >= tag.Mark && (s.Closed.How != sequences.Parity || c.Max%2 == tag.Remainder) {
-			say("%s holds %d, at or above the tag's mark %d", c, c.Max, tag.Mark)
+	if slices.ContainsFunc(s.Feeds, func(c sequences.Column) bool { return c.Max >= tag.Mark }) { // by the index, one that the tag issues
+		found := ""
+		err := m.with(ctx, d, false, func(db sequences.Database) (err error) { found, err = sequences.Issued(ctx, db, s, tag); return err })
+		if err != nil {
+			return nil, err
+		}
+		if found != "" {
+			say("%s, at or above the tag's mark %d", found, tag.Mark)
 		}
 	}
-	return append(wrong, s.Wrong...)
+	return append(wrong, s.Wrong...), nil
 }

@@ -39,7 +39,9 @@ var mariaShop = []string{
 	"CREATE SEQUENCE tickets_seq CACHE 100",
 	"CREATE TABLE tickets (id BIGINT PRIMARY KEY DEFAULT NEXTVAL(tickets_seq), b INT)",
 	"CREATE SEQUENCE down INCREMENT -1 MINVALUE -100 MAXVALUE -1", "CREATE SEQUENCE round_ MAXVALUE 9 CYCLE",
-	"CREATE TABLE unfed (id BIGINT PRIMARY KEY)",
+	"CREATE TABLE unfed (id BIGINT PRIMARY KEY)", "CREATE TABLE zeros (id SMALLINT PRIMARY KEY DEFAULT 0)",
+	"CREATE TABLE grouped (g INT, id BIGINT AUTO_INCREMENT, PRIMARY KEY (g, id)) ENGINE = MyISAM",
+	"INSERT INTO grouped (g) VALUES (1), (1), (2)",
 	"INSERT INTO customers (name) VALUES ('a'), ('b'), ('c')", "DELETE FROM customers",
 	"INSERT INTO huge VALUES (18446744073709551000)",
 	"INSERT INTO items VALUES (4000)",
@@ -63,6 +65,7 @@ func TestReadMariaDB(t *testing.T) {
 		{"small", "auto_increment", 0, "", ""},
 		{"huge", "auto_increment", 0, "beyond 2^63-1", "unsigned"},
 		{"tickets", "serial", 200, "", ""},
+		{"grouped", "auto_increment", 0, "counts anew for each value", ""},
 		{"down", "sequence", 0, "descends", ""},
 		{"round_", "sequence", 0, "cycles", ""},
 	} {
@@ -77,7 +80,7 @@ func TestReadMariaDB(t *testing.T) {
 			t.Errorf("%s: noted is %q, want %q", tt.tag, got, tt.note)
 		}
 	}
-	if got := strings.Join(m.all[0].others, "; "); !strings.Contains(got, "unfed.id") {
+	if got := strings.Join(m.all[0].others, "; "); !strings.Contains(got, "unfed.id") || !strings.Contains(got, "zeros.id: its default is 0") {
 		t.Errorf("others: %s", got)
 	}
 	plan := m.YAML("")

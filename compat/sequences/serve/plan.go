@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -199,8 +200,8 @@ func (m *imported) one(d *database, s *sequences.Source) (text, steps string, er
 		return "", "", err
 	}
 	fmt.Fprintf(&b, "#   highest: %d, by %s; first: %d, by %s\n", s.Highest, comment(s.Because), def.Start, margin)
-	if ends := s.Ends(m.now); !ends.IsZero() {
-		fmt.Fprintf(&b, "#   at %.3g numbers a second its columns are full on %s\n", s.Rate, ends.UTC().Format(time.DateOnly))
+	if last := s.Last(); last != math.MaxInt64 {
+		fmt.Fprintf(&b, "#   its columns take numbers up to %d, of which %d are left; %s\n", last, last-s.Highest, m.ends(s))
 	}
 	for _, note := range s.Notes {
 		fmt.Fprintf(&b, "#   note: %s\n", comment(note))
@@ -214,6 +215,18 @@ func (m *imported) one(d *database, s *sequences.Source) (text, steps string, er
 		fmt.Fprintf(&b, "hapax tags create %s %s \"$@\" || hapax tags set %s --floor %d \"$@\"\n", name, create, name, def.Start)
 	}
 	return b.String(), d.speaks.Script(d.variable, statements), nil
+}
+
+// ends tells when the columns of a source are full.
+func (m *imported) ends(s *sequences.Source) string {
+	switch ends := s.Ends(m.now); {
+	case s.Rate <= 0:
+		return fmt.Sprintf("none was issued in %v: --sample 10m measures for longer, and tells when they end", m.sample)
+	case ends.IsZero():
+		return fmt.Sprintf("at %.3g a second they last for more than 30 years", s.Rate)
+	default:
+		return fmt.Sprintf("at %.3g a second they are full on %s", s.Rate, ends.UTC().Format(time.DateOnly))
+	}
 }
 
 // NativeYAML implements mount.Movable: the tags as a configuration defines them.

@@ -141,6 +141,14 @@ ALTER SEQUENCE twice_b OWNED BY twice.id;
 CREATE SEQUENCE down INCREMENT -1; CREATE SEQUENCE round MAXVALUE 9 CYCLE; CREATE SEQUENCE alone;
 CREATE TABLE unfed (id bigint PRIMARY KEY);
 CREATE TABLE texts (id text PRIMARY KEY DEFAULT nextval('alone')::text);
+CREATE TABLE parts (id bigint, at date NOT NULL) PARTITION BY RANGE (at);
+CREATE SEQUENCE parts_own;
+CREATE TABLE parts_25 PARTITION OF parts (id DEFAULT nextval('parts_own')) FOR VALUES FROM ('2025-01-01') TO ('2026-01-01');
+CREATE INDEX ON parts (id);
+INSERT INTO parts_25 (at) SELECT '2025-06-01' FROM generate_series(1, 3);
+INSERT INTO parts VALUES (80, '2025-06-01');
+CREATE FUNCTION next_id() RETURNS bigint LANGUAGE sql AS 'SELECT 7::bigint';
+CREATE TABLE reckoned (id bigint PRIMARY KEY DEFAULT next_id());
 CREATE SCHEMA "Odd.one";
 CREATE TABLE "Odd.one"."a""b" ("i'd" bigserial PRIMARY KEY);
 INSERT INTO customers (name) SELECT 'x' FROM generate_series(1, 20);
@@ -177,6 +185,7 @@ func TestReadPostgres(t *testing.T) {
 		{"items", "identity", 0, "items.id", "", ""},
 		{"small", "serial", 0, "small.id", "", "CREATE INDEX CONCURRENTLY"},
 		{"events", "serial", 30, "events.id", "", ""},
+		{"parts", "serial", 80, "parts.id", "", "above the source's 3"},
 		{"tickets", "serial", 900, "tickets.id", "", ""},
 		{"shared", "serial", 0, "cats.id, dogs.id", "", "feeds 2 columns"},
 		{"twice", "serial", 5006, "twice.id", "", "become one tag"},
@@ -200,8 +209,33 @@ func TestReadPostgres(t *testing.T) {
 			t.Errorf("%s: noted is %q, want %q", tt.tag, got, tt.note)
 		}
 	}
-	if got := strings.Join(m.all[0].others, "; "); !strings.Contains(got, "unfed.id: no sequence feeds it") {
+	if got := strings.Join(m.all[0].others, "; "); !strings.Contains(got, "unfed.id: no sequence feeds it") || !strings.Contains(got, "reckoned.id: its default is next_id()") {
 		t.Errorf("others: %s", got)
+	}
+	m.source(t, "items").Rate = 1000
+	m.source(t, "customers").Rate = 1000
+	for text, want := range map[string]bool{
+		"items: identity items_id_seq, feeds items.id (integer)":                                                                                 true,
+		"of which 2147483647 are left; at 1e+03 a second they are full on " + m.now.UTC().Add(2147483647*time.Millisecond).Format(time.DateOnly): true,
+		"its columns take numbers up to 9223372036854775807":                                                                                     false,
+	} {
+		if plan := m.YAML(""); strings.Contains(plan, text) != want {
+			t.Errorf("in the plan, %q is %v, want %v:\n%s", text, !want, want, plan)
+		}
+	}
+	if plan := read(t, importing{sample: time.Millisecond}, address).YAML(""); !strings.Contains(plan, "are left; none was issued in 1ms") {
+		t.Errorf("with no use, the plan is\n%s", plan)
+	}
+	more := read(t, importing{feeds: []string{"alone=unfed.id", "alone=reckoned.id", "down=unfed.id"}}, address)
+	if s := more.source(t, "alone"); len(s.Feeds) != 3 { // and texts.id
+		t.Errorf("alone feeds %v", s.Feeds)
+	}
+	if got := strings.Join(more.all[0].others, "; "); strings.Contains(got, "unfed.id") {
+		t.Errorf("others, with --feeds: %s", got)
+	}
+	wrong := importing{how: string(sequences.Stop), gap: time.Hour, opts: sequences.Options{AllocationSize: 50}, feeds: []string{"alnoe=unfed.id"}}
+	if _, err := wrong.read(t.Context(), nil, []string{address}); err == nil || !strings.Contains(err.Error(), "alnoe") {
+		t.Errorf("a column of no source: %v", err)
 	}
 	if got := read(t, importing{like: "cust*"}, address); len(got.all[0].sources) != 1 {
 		t.Errorf("--like gives %d sources", len(got.all[0].sources))
@@ -356,15 +390,15 @@ func TestScan(t *testing.T) {
 	do(t, my, "CREATE TABLE a (id BIGINT, n BIGINT, KEY (id))", "INSERT INTO a (id) SELECT seq FROM seq_1_to_12000")
 	for url, db := range map[string]*sql.DB{address: pg, maria: my} {
 		last := 0.0
-		found, err := sequences.Scan(t.Context(), url, "a", "id", 0, func(done float64) { last = done })
+		found, err := sequences.Scan(t.Context(), url, "a", "id", sequences.ScanOptions{Progress: func(done float64) { last = done }})
 		if err != nil || found.Rows != 12000 || found.Numbers != 12000 || found.Min != 1 || found.Max != 12000 || found.Twice != 0 || last <= 0.5 {
 			t.Errorf("found %+v, %v after %v", found, err, last)
 		}
 		do(t, db, "INSERT INTO a (id) VALUES (5000), (5000), (-3)")
-		if found, err = sequences.Scan(t.Context(), url, "a", "id", 1_000_000, nil); err != nil || found.Rows != 12003 || found.Twice != 1 || found.First[0] != (sequences.Repeated{Number: 5000, Times: 3}) || found.Min != -3 {
+		if found, err = sequences.Scan(t.Context(), url, "a", "id", sequences.ScanOptions{Rate: 1_000_000, Delta: 7, Remainder: 3}); err != nil || found.Rows != 12003 || found.Twice != 1 || found.First[0] != (sequences.Repeated{Number: 5000, Times: 3}) || found.Min != -3 || found.Highest != 11_994 {
 			t.Errorf("found %+v, %v", found, err)
 		}
-		if _, err = sequences.Scan(t.Context(), url, "a", "n", 0, nil); err == nil || !strings.Contains(err.Error(), "CREATE INDEX") {
+		if _, err = sequences.Scan(t.Context(), url, "a", "n", sequences.ScanOptions{}); err == nil || !strings.Contains(err.Error(), "CREATE INDEX") {
 			t.Errorf("without an index: %v", err)
 		}
 	}
