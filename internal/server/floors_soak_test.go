@@ -1,12 +1,16 @@
 package server
 
 import (
+	"flag"
 	"fmt"
 	"path/filepath"
 	"testing"
 
 	"github.com/hapax-id/hapax/internal/patience"
 )
+
+// floorsRounds is how often a store is lost for each kind; fewer for a part of the soak.
+var floorsRounds = flag.Int("floors.rounds", 200, "how often TestStoreRestoredWithoutWitnessesSoak loses a store")
 
 // As TestStoreRestoredWithoutWitnesses, two hundred times over a million rows, also with a
 // column that cannot be read for a while in every second round, and with snowflakes of
@@ -18,7 +22,7 @@ func TestStoreRestoredWithoutWitnessesSoak(t *testing.T) {
 			name          string
 			floors, hides bool
 			rounds        int
-		}{{"without floors", false, false, 10}, {"with floors", true, false, 200}, {"unreadable for a while", true, true, 200}} {
+		}{{"without floors", false, false, 10}, {"with floors", true, false, *floorsRounds}, {"unreadable for a while", true, true, *floorsRounds}} {
 			name := "segment"
 			if snowflakes {
 				name = "snowflake"
