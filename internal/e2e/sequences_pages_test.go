@@ -1,0 +1,145 @@
+package e2e
+
+import (
+	"database/sql"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hapax-id/hapax/internal/testservers"
+)
+
+const (
+	sequencesPage = "docs/coming-from-sequences.md"
+	uuidsPage     = "docs/coming-from-uuids.md"
+)
+
+// newStore makes a database, and a server that has its URL as SHOP_DB.
+func newStore(t *testing.T, statements ...string) (db *sql.DB, address string, s *serving) {
+	t.Helper()
+	testservers.Require(t, []string{"psql"})
+	pg := testservers.SharedPostgres(t)
+	name := fmt.Sprintf("page_%d_%d", os.Getpid(), markets.Add(1))
+	execAll(t, openSQL(t, pg.URL), "CREATE DATABASE "+name)
+	u, err := url.Parse(pg.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Path = "/" + name
+	db = openSQL(t, u.String())
+	execAll(t, db, statements...)
+	return db, u.String(), serve(t, t.TempDir(), []string{"SHOP_DB=" + u.String()})
+}
+
+// typed types the blocks of a page into one shell.
+func typed(t *testing.T, dir, address string, s *serving, blocks ...string) string {
+	t.Helper()
+	script := strings.Join(blocks, "\n")
+	env := []string{"PATH=" + filepath.Dir(binary) + ":" + os.Getenv("PATH"), "HAPAX_SERVER=" + s.url, "SHOP_DB=" + address}
+	out := shellSession(t, dir, env, script)
+	printsInOrder(t, out, promised(script))
+	return out
+}
+
+// blocksToRun returns the blocks of a page that are run, as a reader sees them: without the
+// indent of the list that they are in.
+func blocksToRun(t *testing.T, page string) (all []string) {
+	t.Helper()
+	for _, b := range commands(t, page) {
+		if b.why == "" {
+			indent := b.text[:len(b.text)-len(strings.TrimLeft(b.text, " "))]
+			all = append(all, strings.ReplaceAll("\n"+b.text, "\n"+indent, "\n"))
+		}
+	}
+	return all
+}
+
+func count(t *testing.T, db *sql.DB, query string) (n int64) {
+	t.Helper()
+	if err := db.QueryRowContext(t.Context(), query).Scan(&n); err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	return n
+}
+
+// The commands of the page take a shop over and back, and so does its plan as a script.
+func TestSequencesPage(t *testing.T) {
+	t.Parallel()
+	db, address, s := newStore(t,
+		"CREATE TABLE orders (id serial PRIMARY KEY, what text)", "INSERT INTO orders (what) SELECT 'tea' FROM generate_series(1, 41)",
+		"CREATE TABLE lines (order_id integer REFERENCES orders, n int, PRIMARY KEY (order_id, n))", "INSERT INTO lines SELECT id, 1 FROM orders",
+		"CREATE TABLE tickets (no bigint)", "INSERT INTO tickets VALUES (7000)")
+	dir, run := t.TempDir(), blocksToRun(t, sequencesPage)
+	back := run[len(run)-2]
+	if !strings.Contains(back, "--undo") {
+		t.Fatalf("the way back is %q", back)
+	}
+	typed(t, dir, address, s, run[0])
+	plan, err := os.ReadFile(filepath.Join(dir, "plan.sh"))
+	if err != nil || !strings.Contains(string(plan), "orders: serial orders_id_seq, feeds orders.id (integer)") {
+		t.Errorf("the plan is %s, %v", plan, err)
+	}
+	typed(t, dir, address, s, run[1:len(run)-2]...)
+	if _, err := db.ExecContext(t.Context(), "INSERT INTO orders (what) VALUES ('coffee')"); err == nil {
+		t.Error("the sequence goes on")
+	}
+	execAll(t, db, "INSERT INTO orders VALUES (3000000000, 'cake')", "INSERT INTO lines VALUES (3000000000, 1)", "DELETE FROM lines WHERE order_id > 41", "DELETE FROM orders WHERE id > 41")
+	typed(t, dir, address, s, back)
+	execAll(t, db, "INSERT INTO orders (what) VALUES ('coffee')")
+	if n := count(t, db, "SELECT max(id) FROM orders"); n <= 1042 {
+		t.Errorf("the sequence goes on with %d", n)
+	}
+
+	// The same by the owner's own hand.
+	typed(t, dir, address, s, "hapax import sequences env:SHOP_DB > plan.sh\nsh plan.sh\nsh plan.sh\n"+`hapax import sequences env:SHOP_DB --verify`)
+	if _, err := db.ExecContext(t.Context(), "INSERT INTO orders (what) VALUES ('coffee')"); err == nil {
+		t.Error("the sequence goes on after the script")
+	}
+	if out := typed(t, dir, address, s, "hapax next orders\nhapax tags show orders"); !strings.Contains(out, "orders") {
+		t.Errorf("the tag is %s", out)
+	}
+	typed(t, dir, address, s, back)
+	execAll(t, db, "INSERT INTO orders (what) VALUES ('coffee')")
+
+	typed(t, dir, address, s, run[len(run)-1])
+	if out := typed(t, dir, address, s, "hapax next tickets"); strings.TrimSpace(out) != "7001" {
+		t.Errorf("the first number above the column is %s", out)
+	}
+}
+
+// The commands of the page number the rows of a table that has UUIDs, and take that back.
+func TestUUIDsPage(t *testing.T) {
+	t.Parallel()
+	db, address, s := newStore(t, "CREATE TABLE orders (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), created timestamptz NOT NULL)",
+		"INSERT INTO orders (created) SELECT now() - n * interval '1 minute' FROM generate_series(1, 1500) AS n")
+	dir, run := t.TempDir(), blocksToRun(t, uuidsPage)
+	fill := 1
+	if !strings.Contains(run[fill], "UPDATE orders") {
+		t.Fatalf("the second block is %q", run[fill])
+	}
+	typed(t, dir, address, s, run[0])
+	writer := strings.TrimSpace(typed(t, dir, address, s, "hapax next orders")) // a writer fills both
+	execAll(t, db, "INSERT INTO orders (created, number) VALUES (now(), "+writer+")")
+	for n := int64(1500); n > 0; {
+		typed(t, dir, address, s, run[fill])
+		left := count(t, db, "SELECT count(*) FROM orders WHERE number IS NULL")
+		if left >= n {
+			t.Fatalf("%d rows are left of %d", left, n)
+		}
+		n = left
+	}
+	if n := count(t, db, "SELECT count(*) FROM (SELECT number < lag(number) OVER (ORDER BY created) AS back FROM orders WHERE number <> "+writer+") AS o WHERE back"); n > 0 {
+		t.Errorf("%d numbers are not in the order of the rows", n)
+	}
+	out := typed(t, dir, address, s, run[fill+1:len(run)-1]...)
+	if !strings.Contains(out, "duplicates") {
+		t.Errorf("the proof is %s", out)
+	}
+	if shown := typed(t, dir, address, s, "hapax tags show orders --json"); !strings.Contains(shown, `"column":"number"`) {
+		t.Errorf("the tag is %s", shown)
+	}
+	typed(t, dir, address, s, run[len(run)-1])
+}
