@@ -1,7 +1,5 @@
-"""Numbers a second in one process of Python, and the time that 99 of 100 calls stay below: with the
-client, and one call a number. PYTHONPATH=clients/python python3 bench/clients/compare.py HTTP-URL REDIS-PORT"""
+"""What compare measures, in Python: compare.py HTTP-URL REDIS-PORT SECONDS."""
 
-import http.client
 import socket
 import sys
 import time
@@ -9,53 +7,55 @@ from urllib.parse import urlsplit
 
 import hapax
 
-SECONDS = 3.0
-url, redis_port = sys.argv[1], int(sys.argv[2])
+url, redis_port, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
 
 
 def measure(name, call, numbers=1):
-    for _ in range(200):
+    end = time.perf_counter() + seconds / 4
+    while time.perf_counter() < end:  # warm
         call()
-    times, end = [], time.perf_counter() + SECONDS
+    times = []
     began = last = time.perf_counter()
+    end = began + seconds
     while last < end:
         call()
         now = time.perf_counter()
         times.append(now - last)
         last = now
     times.sort()
-    rate = len(times) * numbers / (last - began)
-    print(f"| {name} | {rate:_.0f} | {times[len(times) * 99 // 100] * 1e6:.1f} µs |".replace("_", " "))
+    print(name, len(times) * numbers / (last - began), times[len(times) * 99 // 100] * 1e6)
 
 
-connection = http.client.HTTPConnection(urlsplit(url).netloc)
+def connected(port):
+    s = socket.create_connection(("127.0.0.1", port))
+    s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return s
 
 
-def over_http():
-    connection.request("POST", "/v1/tags/bench/ids", b"")
-    connection.getresponse().read()
+def over_http(http, request):
+    http.sendall(request)
+    got = http.recv(65536)
+    while b"\r\n\r\n" not in got:
+        got += http.recv(65536)
+    head, body = got.split(b"\r\n\r\n", 1)
+    left = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0]) - len(body)
+    while left > 0:
+        left -= len(http.recv(65536))
 
 
-redis = socket.create_connection(("127.0.0.1", redis_port))
-redis.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-
-def over_redis(pipeline):
-    request = b"*2\r\n$4\r\nINCR\r\n$5\r\nbench\r\n" * pipeline
-
-    def call():
-        redis.sendall(request)
-        got = 0
-        while got < pipeline:
-            got += redis.recv(65536).count(b"\n")
-
-    return call
+def over_redis(redis, request, replies):
+    redis.sendall(request)
+    while replies > 0:
+        replies -= redis.recv(65536).count(b"\n")
 
 
 with hapax.Client(url) as client:
     tag = client.tag("bench")
-    measure("the client, `next()`", tag.next)
-    measure("the client, `take(100)`", lambda: tag.take(100), 100)
-measure("HTTP, one call a number", over_http)
-measure("Redis protocol, one call a number", over_redis(1))
-measure("Redis protocol, pipelines of 100", over_redis(100), 100)
+    measure("next", tag.next)
+    measure("take", lambda: tag.take(100), 100)
+http, redis = connected(urlsplit(url).port), connected(redis_port)
+request = b"POST /v1/tags/bench/ids HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\n\r\n"
+incr = b"*2\r\n$4\r\nINCR\r\n$5\r\nbench\r\n"
+measure("http", lambda: over_http(http, request))
+measure("redis", lambda: over_redis(redis, incr, 1))
+measure("pipeline", lambda: over_redis(redis, incr * 100, 100), 100)

@@ -8,10 +8,7 @@ namespace Hapax;
 final class Code
 {
     /** @param string $period empty where numbers never restart */
-    public function __construct(
-        public readonly int $id,
-        public readonly string $text,
-        public readonly string $period,
-    ) {
+    public function __construct(public readonly int $id, public readonly string $text, public readonly string $period)
+    {
     }
 }

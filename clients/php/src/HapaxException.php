@@ -15,13 +15,8 @@ final class HapaxException extends \RuntimeException
      * @param int $status of HTTP; 0: no server said so
      * @param float $retryAfter seconds
      */
-    public function __construct(
-        public readonly string $errorCode,
-        string $detail,
-        public readonly bool $final = false,
-        public readonly int $status = 0,
-        public float $retryAfter = 0.0,
-    ) {
+    public function __construct(public readonly string $errorCode, string $detail, public readonly bool $final = false, public readonly int $status = 0, public float $retryAfter = 0.0)
+    {
         parent::__construct($detail === '' ? $errorCode : "$errorCode: $detail");
     }
 

@@ -78,7 +78,12 @@ function testTranscripts(): void
 
 function testTwinNoLookAtTheProcess(): void
 {
-    caught(['32'], [['Internal/State.php', 'return $this->here === self::here();', 'return true;']], 'came twice');
+    caught(['32'], [['Internal/State.php', '$this->here !== self::here()', 'false']], 'came twice');
+}
+
+function testTwinLooksAtTheProcessOnce(): void
+{
+    caught(['32'], [['Internal/State.php', '$had <= 100 * ($now - $this->looked)', '$this->looked < 0']], 'came twice');
 }
 
 function testEachPartTellsAChildApart(): void

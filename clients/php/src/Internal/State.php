@@ -17,6 +17,7 @@ final class State
     private array $lines = [];
 
     private bool $isClosed;
+    private float $looked = -INF; // when here() last was what it is
 
     /** @param self|null $parent what the process had that this one is a child of */
     public function __construct(private readonly array $options, ?self $parent)
@@ -28,7 +29,16 @@ final class State
 
     public function isHere(): bool
     {
-        return $this->here === self::here();
+        [$now, $used] = [self::now(), getrusage()];
+        $had = $used['ru_utime.tv_sec'] + $used['ru_stime.tv_sec'] + 1e-6 * ($used['ru_utime.tv_usec'] + $used['ru_stime.tv_usec']);
+        // A child of fork begins without any time of the processor, and gets no more than passes; 100 is for threads.
+        if ($had <= 100 * ($now - $this->looked)) {
+            if ($this->here !== self::here()) {
+                return false;
+            }
+            $this->looked = $now;
+        }
+        return true;
     }
 
     /** What no other process has: its ID, which a later one may repeat, and the time of its start. */
