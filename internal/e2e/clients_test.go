@@ -157,11 +157,10 @@ func TestAgentsPage(t *testing.T) {
 	}
 }
 
-// pythonThroughCrashes takes numbers in eight processes, some of which fork amid it, while
+// clientThroughCrashes takes numbers in eight processes or threads of a program, some of which fork amid it, while
 // each of two servers over one store is killed and comes again.
-func pythonThroughCrashes(t *testing.T, count int) {
+func clientThroughCrashes(t *testing.T, count int, program ...string) {
 	t.Helper()
-	python := testservers.Require(t, []string{"python3"})
 	store := testservers.Redis(t)
 	var nodes [2]*serving
 	dirs, at := [2]string{t.TempDir(), t.TempDir()}, [2]string{freeAddress(t), freeAddress(t)}
@@ -173,7 +172,7 @@ func pythonThroughCrashes(t *testing.T, count int) {
 	start(1)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*patience.Long)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, python, "../../clients/python/tests/soak.py", strconv.Itoa(count), nodes[0].url, nodes[1].url)
+	cmd := exec.CommandContext(ctx, program[0], append(program[1:], strconv.Itoa(count), nodes[0].url, nodes[1].url)...) //nolint:gosec // a test's own
 	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
@@ -202,6 +201,7 @@ func pythonThroughCrashes(t *testing.T, count int) {
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("%v: %s", err, errs.Bytes()[max(0, errs.Len()-4000):])
 	}
+	t.Logf("%d numbers, %d of them twice, through %d crashes", len(seen), double, fallen)
 	if double > 0 || len(seen) != count+2 || fallen != 3 {
 		t.Errorf("%d numbers, %d of them twice, through %d crashes; want %d", len(seen), double, fallen, count+2)
 	}
@@ -209,12 +209,45 @@ func pythonThroughCrashes(t *testing.T, count int) {
 
 func TestPythonClient(t *testing.T) {
 	t.Parallel()
-	pythonThroughCrashes(t, 40_000)
+	clientThroughCrashes(t, 40_000, testservers.Require(t, []string{"python3"}), "../../clients/python/tests/soak.py")
 }
 
-// A million numbers.
 func TestPythonClientSoak(t *testing.T) {
 	patience.Soak(t, "a million numbers through crashes")
-	t.Parallel()
-	pythonThroughCrashes(t, 1_000_000)
+	clientThroughCrashes(t, soakNumbers(t), testservers.Require(t, []string{"python3"}), "../../clients/python/tests/soak.py")
+}
+
+func TestTypeScriptClientSoak(t *testing.T) {
+	patience.Soak(t, "a million numbers through crashes")
+	clientThroughCrashes(t, soakNumbers(t), testservers.Require(t, []string{"node"}), "../../clients/typescript/tests/soak.cjs")
+}
+
+func TestPHPClientSoak(t *testing.T) {
+	patience.Soak(t, "a million numbers through crashes")
+	clientThroughCrashes(t, soakNumbers(t), testservers.Require(t, []string{"php"}), "../../clients/php/tests/soak.php")
+}
+
+func TestRustClientSoak(t *testing.T) {
+	patience.Soak(t, "a million numbers through crashes")
+	cargo := testservers.Require(t, []string{"cargo"})
+	build := exec.CommandContext(t.Context(), cargo, "build", "-q", "--release", "--locked", "--no-default-features", "--example", "soak")
+	build.Dir = "../../clients/rust"
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	clientThroughCrashes(t, soakNumbers(t), "../../clients/rust/target/release/examples/soak")
+}
+
+// soakNumbers is how many numbers a soak of a client takes: a million, or $HAPAX_TEST_SOAK_NUMBERS.
+func soakNumbers(t *testing.T) int {
+	t.Helper()
+	text := os.Getenv("HAPAX_TEST_SOAK_NUMBERS")
+	if text == "" {
+		return 1_000_000
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1000 || n%1000 != 0 {
+		t.Fatalf("invalid HAPAX_TEST_SOAK_NUMBERS %q: want thousands", text)
+	}
+	return n
 }
