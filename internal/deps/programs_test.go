@@ -16,7 +16,7 @@ import (
 // packageOf is the Debian package of each program that tests ask for.
 var packageOf = map[string]string{
 	"chromium": "chromium", "curl": "curl", "etcd": "etcd-server", "gcc": "gcc", "grpc_python_plugin": "protobuf-compiler-grpc",
-	"initdb": "postgresql", "jar": "default-jdk-headless", "java": "default-jre-headless", "javac": "default-jdk-headless", "man": "man-db",
+	"initdb": "postgresql", "jar": "default-jdk-headless", "java": "default-jre-headless", "javac": "default-jdk-headless", "man": "man-db", "cargo": "cargo-web",
 	"mariadb": "mariadb-server", "mariadb-dump": "mariadb-server", "mariadb-install-db": "mariadb-server", "mariadbd": "mariadb-server",
 	"node": "nodejs", "pg_basebackup": "postgresql", "pg_dump": "postgresql", "pg_isready": "postgresql", "pgbouncer": "pgbouncer", "php": "php-cli",
 	"postgres": "postgresql", "promtool": "prometheus", "protoc": "protobuf-compiler", "psql": "postgresql", "python3": "python3",
