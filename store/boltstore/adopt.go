@@ -113,71 +113,14 @@ func raise(ctx context.Context, inner *bbolt.Tx, file *os.File, margin Margin, n
 		return Adoption{}, err
 	}
 	rows := driver.NewBase(&driver.Calls{Service: file.Name(), Timeout: -1}, within{tx}, driver.BaseOptions{})
-	tags, err := raiseTags(ctx, rows, margin.Numbers)
-	if err != nil {
-		return Adoption{}, err
-	}
-	workers, err := raiseWorkers(ctx, rows, margin.Time)
+	raised, err := rows.RaiseAll(ctx, margin.Numbers, margin.Time)
 	if err != nil {
 		return Adoption{}, err
 	}
 	if err := tx.finish(); err != nil {
 		return Adoption{}, err
 	}
-	a := Adoption{StoreID: head.ID, Differences: append(head.Identity.Compare(now), compareGeneration(file, head)...), Raised: append(tags, workers...)}
+	a := Adoption{StoreID: head.ID, Differences: append(head.Identity.Compare(now), compareGeneration(file, head)...), Raised: raised}
 	head.Identity = now
 	return a, writeHeader(inner, head)
-}
-
-func raiseTags(ctx context.Context, rows *driver.Base, margin int64) (raised []driver.Raised, err error) {
-	const page = 10_000
-	for after, more := "", true; more; {
-		tags, err := rows.Tags(ctx, after, page)
-		if err != nil {
-			return nil, err
-		}
-		for _, t := range tags {
-			if after = t.Name; t.Kind != hapax.KindSegment {
-				continue
-			}
-			to, err := rows.RaiseTag(ctx, t.Name, min(t.Mark, hapax.MaxMark-margin)+margin)
-			if err != nil {
-				return nil, err
-			}
-			raised = append(raised, driver.Raised{Tag: t.Name, From: t.Mark, To: to.Mark})
-		}
-		more = len(tags) == page
-	}
-	return raised, nil
-}
-
-func raiseWorkers(ctx context.Context, leases *driver.Base, margin time.Duration) ([]driver.Raised, error) {
-	pools, err := leases.Pools(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var raised []driver.Raised
-	for _, p := range pools {
-		workers, err := leases.Workers(ctx, p.Name)
-		if err != nil {
-			return nil, err
-		}
-		layout, err := hapax.ParseLayout(p.Layout)
-		if err != nil {
-			return nil, fmt.Errorf("pool %q: %w", p.Name, err)
-		}
-		now, err := layout.TickOf(time.Now())
-		if err != nil {
-			return nil, fmt.Errorf("pool %q: %w", p.Name, err)
-		}
-		ticks := int64((margin + layout.Unit() - 1) / layout.Unit())
-		for _, w := range workers {
-			after, err := leases.RaiseWorker(ctx, p.Name, w.ID, min(max(w.Mark, now)+ticks, layout.EndTick()))
-			if err != nil {
-				return nil, err
-			}
-			raised = append(raised, driver.Raised{Pool: p.Name, Worker: w.ID, From: w.Mark, To: after.Mark})
-		}
-	}
-	return raised, nil
 }

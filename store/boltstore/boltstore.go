@@ -43,6 +43,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -120,10 +121,10 @@ func Open(ctx context.Context, path string, opts Options) (*Store, error) {
 
 // openStore is Open with a given way to tell the identity.
 func openStore(ctx context.Context, path string, opts Options, identify identifier) (*Store, error) {
-	if opts.Look {
-		return look(ctx, path, opts, identify)
+	if info, err := os.Stat(path); opts.Look && (errors.Is(err, fs.ErrNotExist) || err == nil && info.Mode().IsRegular() && info.Size() == 0) {
+		return nil, &driver.WouldChangeError{What: driver.NewStore}
 	}
-	s, file, err := openFile(ctx, path, opts.LockWait, false)
+	s, file, err := openFile(ctx, path, opts.LockWait, opts.Look)
 	if err != nil {
 		return nil, err
 	}
@@ -137,9 +138,17 @@ func openStore(ctx context.Context, path string, opts Options, identify identifi
 		s.db.Close()
 		return nil, explain(path, err)
 	}
-	go s.commitAll()
+	if opts.Look {
+		s.failed.Store(&errLooks)
+		close(s.stopped) // there is no committer
+	} else {
+		go s.commitAll()
+	}
 	return s, nil
 }
+
+// errLooks is why a store that was opened with Options.Look grants nothing.
+var errLooks = fmt.Errorf("%w: it was opened to be looked at only", hapax.ErrNotSupported)
 
 // openFile opens and locks the file. The committer is not running yet.
 func openFile(ctx context.Context, path string, wait time.Duration, readOnly bool) (*Store, *os.File, error) {
@@ -213,6 +222,8 @@ func (s *Store) prepare(file *os.File, opts Options, identify identifier) error 
 		return err
 	}
 	switch {
+	case head.ID == "" && opts.Look:
+		return &driver.WouldChangeError{What: driver.NewStore}
 	case head.ID == "":
 		head = header{ID: rand.Text(), Identity: now}
 	case !opts.SkipIdentity:
@@ -220,6 +231,9 @@ func (s *Store) prepare(file *os.File, opts Options, identify identifier) error 
 			return err
 		}
 		head.Identity = head.Identity.Merge(now)
+	}
+	if opts.Look {
+		return nil
 	}
 	if err := s.db.Update(func(tx *bbolt.Tx) error {
 		return writeHeader(tx, head)
@@ -384,6 +398,9 @@ func guard(f func() error) (err error) {
 // explain gives an error that has none its sentinel, and tells what to do.
 func explain(path string, err error) error {
 	if _, ok := errors.AsType[*hapax.Error](err); ok {
+		return err
+	}
+	if _, ok := errors.AsType[*driver.WouldChangeError](err); ok {
 		return err
 	}
 	switch {

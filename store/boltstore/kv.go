@@ -21,32 +21,24 @@ func place(key driver.Key) (bucket, name []byte) {
 	return bucketRows, []byte(key.Table + "\x00" + key.Name)
 }
 
-// value returns a row's value, nil if there is none. It is good for the transaction only.
+// value returns a copy of a row's value, nil if there is none.
 func value(tx *bbolt.Tx, key driver.Key) ([]byte, error) {
 	bucket, name := place(key)
 	stored := tx.Bucket(bucket).Get(name)
 	if stored == nil {
 		return nil, nil
 	}
-	return unseal(bucket, name, stored)
-}
-
-// cells returns copies of rows.
-func cells(tx *bbolt.Tx, keys []driver.Key) ([]driver.Cell, error) {
-	all := make([]driver.Cell, len(keys))
-	for i, key := range keys {
-		raw, err := value(tx, key)
-		if err != nil {
-			return nil, err
-		}
-		all[i] = driver.Cell{Value: bytes.Clone(raw), Known: true}
-	}
-	return all, nil
+	raw, err := unseal(bucket, name, stored)
+	return bytes.Clone(raw), err
 }
 
 // Get implements driver.KV.
 func (k kv) Get(ctx context.Context, _ driver.Freshness, keys ...driver.Key) ([]driver.Cell, error) {
 	return read(ctx, k.s, func(tx *bbolt.Tx) ([]driver.Cell, error) { return cells(tx, keys) })
+}
+
+func cells(tx *bbolt.Tx, keys []driver.Key) ([]driver.Cell, error) {
+	return driver.CellsOf(keys, func(key driver.Key) ([]byte, error) { return value(tx, key) })
 }
 
 // Scan implements driver.KV.
@@ -75,99 +67,20 @@ func scan(tx *bbolt.Tx, table, after string, limit int) (page []driver.Row, err 
 // Step implements driver.KV. It is one request of the committer. The rows of the step are not
 // changed when the caller has gone on, and the committer may still run.
 func (k kv) Step(ctx context.Context, step driver.Step) (driver.Result, error) {
-	return write(ctx, k.s, func(tx *transaction) (driver.Result, error) { return tx.step(step) })
+	return write(ctx, k.s, func(tx *transaction) (driver.Result, error) { return driver.Apply(tx, step) })
 }
 
-// step makes a step in a transaction. It judges everything before it writes the first row, so
-// that a step that fails leaves nothing behind in the transaction that it shares.
-func (tx *transaction) step(step driver.Step) (r driver.Result, err error) {
-	r = driver.Result{Met: true, Then: make([]driver.Outcome, len(step.Then)), Each: make([]driver.Outcome, len(step.Each))}
-	if r.Look, err = cells(tx.Tx, step.Look); err != nil {
-		return r, err
-	}
-	for _, c := range step.If {
-		now, err := value(tx.Tx, c.Key)
-		if err != nil {
-			return r, err
-		}
-		r.If = append(r.If, driver.Cell{Value: bytes.Clone(now), Known: true})
-		if c.Least != nil {
-			r.Met = r.Met && bytes.Compare(now, c.Least) >= 0
-		} else {
-			r.Met = r.Met && same(now, c.Same.Value)
-		}
-	}
-	var raise []driver.Put
-	for _, p := range step.Raise {
-		now, err := value(tx.Tx, p.Key)
-		if err != nil {
-			return r, err
-		}
-		if bytes.Compare(now, p.Value) < 0 {
-			raise = append(raise, p)
-		}
-	}
-	for i, c := range step.Then {
-		if r.Then[i], err = tx.judge(c); err != nil {
-			return r, err
-		}
-		r.Met = r.Met && r.Then[i].Done
-	}
-	for i, c := range step.Each {
-		if r.Each[i], err = tx.judge(c); err != nil {
-			return r, err
-		}
-	}
-	if !r.Met {
-		for _, outcomes := range [][]driver.Outcome{r.Then, r.Each} {
-			for i := range outcomes {
-				outcomes[i].Done = false
-			}
-		}
-		return r, nil
-	}
-	for _, p := range raise {
-		if err := tx.write(p.Key, p.Value); err != nil {
-			return r, err
-		}
-	}
-	if err := tx.change(step.Then, r.Then); err != nil {
-		return r, err
-	}
-	return r, tx.change(step.Each, r.Each)
-}
+// Value implements driver.Tx.
+func (tx *transaction) Value(key driver.Key) ([]byte, error) { return value(tx.Tx, key) }
 
-// judge reports whether a change may be made, and how its row is now.
-func (tx *transaction) judge(c driver.Change) (driver.Outcome, error) {
-	now, err := value(tx.Tx, c.Key)
-	return driver.Outcome{Done: same(now, c.Old.Value), Now: driver.Cell{Value: bytes.Clone(now), Known: err == nil}}, err
-}
-
-// change makes those changes that may be made.
-func (tx *transaction) change(changes []driver.Change, outcomes []driver.Outcome) error {
-	for i, c := range changes {
-		if !outcomes[i].Done {
-			continue
-		}
-		outcomes[i].Now = driver.Cell{Value: c.Next, Known: true}
-		if err := tx.write(c.Key, c.Next); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// write writes a row, or removes it if its value is nil.
-func (tx *transaction) write(key driver.Key, next []byte) error {
+// Write implements driver.Tx.
+func (tx *transaction) Write(key driver.Key, next []byte) error {
 	bucket, name := place(key)
-	if next == nil {
-		return tx.replace(bucket, name, nil)
+	if next != nil {
+		next = seal(bucket, name, next)
 	}
-	return tx.replace(bucket, name, seal(bucket, name, next))
+	return tx.replace(bucket, name, next)
 }
-
-// same reports whether two values are equal; no row is not an empty one.
-func same(a, b []byte) bool { return (a == nil) == (b == nil) && bytes.Equal(a, b) }
 
 // within is the primitive as one transaction sees it.
 type within struct{ tx *transaction }
@@ -181,5 +94,5 @@ func (w within) Scan(_ context.Context, table, after string, limit int) ([]drive
 }
 
 func (w within) Step(_ context.Context, step driver.Step) (driver.Result, error) {
-	return w.tx.step(step)
+	return driver.Apply(w.tx, step)
 }

@@ -119,18 +119,6 @@ func (b *Base) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateMo
 	return created, nil
 }
 
-// RaiseTag sets the mark of a tag, alive or deleted, to at least mark, for an operator who
-// knows that the store is behind. What was granted before cannot be handed back then.
-func (b *Base) RaiseTag(ctx context.Context, name string, mark int64) (hapax.Tag, error) {
-	if mark < 0 || mark > hapax.MaxMark {
-		return hapax.Tag{}, &hapax.ValueError{Field: "mark", Value: mark, Allowed: fmt.Sprintf("0 to %d", int64(hapax.MaxMark)), Err: hapax.ErrInvalidArgument}
-	}
-	return b.redefine(ctx, name, func(t hapax.Tag) (hapax.Tag, error) {
-		t.Mark = max(t.Mark, mark)
-		return t, nil
-	})
-}
-
 // HealTag implements [Healing].
 func (b *Base) HealTag(ctx context.Context, def hapax.Tag) (hapax.Tag, error) {
 	if err := hapax.ValidateName("tag", def.Name); err != nil {
