@@ -100,6 +100,9 @@ func TestWait(t *testing.T) {
 	replica.Pause()
 	_, err := s.Allocate(t.Context(), "t", 10, "")
 	wantErr(t, "a grant that the replica does not have", err, hapax.ErrStoreUnavailable)
+	if tag, err := s.Tag(t.Context(), "t"); err != nil || tag.Mark < last.Hi {
+		t.Errorf("what waits for no replica: %+v, %v", tag, err)
+	}
 	replica.Resume()
 	g, err := allocateUntil(t, s, "t", nil)
 	if err != nil {

@@ -15,25 +15,55 @@ import (
 
 const (
 	pageSize  = 500     // rows of a listing that one script answers
-	pageBytes = 1 << 20 // about how much of values one script answers
+	pageBytes = 1 << 20 // about how much of values it answers
+	mend      = "mend"  // has a script take a tag that was lost for one that there never was
 )
 
-var (
-	_ driver.KV = (*space)(nil)
-	_ driver.KV = mending{}
-)
-
-// A space is the store's keys.
+// A space is the store's keys; it implements driver.KV.
 type space struct {
 	calls driver.Calls
 	rdb   redis.UniversalClient // a *redis.Client or a *redis.ClusterClient
 	opts  Options
-	keys  keys
 	id    string
 
-	mu      sync.Mutex     // guards closing done, and running.Add against running.Wait
-	done    chan struct{}  // closed when the store is
+	life    context.Context // ends when the store is closed
+	end     context.CancelFunc
+	mu      sync.Mutex     // guards end, and running.Add against running.Wait
 	running sync.WaitGroup // see answered
+}
+
+// key returns the name of a key. The braces have a Cluster keep all of them on one shard.
+func (s *space) key(name string) string { return s.opts.Prefix + "{hapax}:" + name }
+
+// field returns what scripts call a row, and the hash of all rows one that is no tag. Names have
+// no control characters.
+func field(key driver.Key) string { return key.Table + "\x00" + key.Name }
+
+// Get implements driver.KV. It is one round trip, and always answered by the primary. A survey is
+// not told of a tag that was lost, so that whoever knows it finds that the store lacks it.
+func (s *space) Get(ctx context.Context, from driver.Freshness, keys ...driver.Key) ([]driver.Cell, error) {
+	how := ""
+	if from == driver.Lagging {
+		how = mend
+	}
+	return s.get(ctx, how, keys...)
+}
+
+func (s *space) get(ctx context.Context, how string, keys ...driver.Key) ([]driver.Cell, error) {
+	reading := stepScript
+	reading.writes = false
+	r, err := s.run(ctx, reading, how, driver.Step{Look: keys})
+	for i, c := range r.Look {
+		if !c.Known {
+			return nil, fmt.Errorf("%w: redis: tag %q exists by the index and its key is gone", hapax.ErrStoreRolledBack, keys[i].Name)
+		}
+	}
+	return r.Look, err
+}
+
+// Step implements driver.KV. It is one round trip.
+func (s *space) Step(ctx context.Context, step driver.Step) (driver.Result, error) {
+	return s.run(ctx, stepScript, "", step)
 }
 
 // mending is a space in which a tag that was lost is one that there never was.
@@ -41,88 +71,51 @@ type mending struct{ *space }
 
 // Get implements driver.KV.
 func (m mending) Get(ctx context.Context, _ driver.Freshness, keys ...driver.Key) ([]driver.Cell, error) {
-	return m.read(ctx, keys, true)
+	return m.get(ctx, mend, keys...)
 }
 
 // Step implements driver.KV.
 func (m mending) Step(ctx context.Context, step driver.Step) (driver.Result, error) {
-	return m.step(ctx, step, true)
-}
-
-// Get implements driver.KV. It is one round trip for about a MiB, and always answered by the
-// primary. A survey is not told of a tag that was lost, so that whoever knows it finds that the store lacks it.
-func (s *space) Get(ctx context.Context, from driver.Freshness, keys ...driver.Key) ([]driver.Cell, error) {
-	return s.read(ctx, keys, from == driver.Lagging)
-}
-
-// Step implements driver.KV. It is one round trip.
-func (s *space) Step(ctx context.Context, step driver.Step) (driver.Result, error) {
-	return s.step(ctx, step, false)
-}
-
-func (s *space) read(ctx context.Context, keys []driver.Key, mend bool) ([]driver.Cell, error) {
-	return answered(ctx, s, "read", func(ctx context.Context) ([]driver.Cell, error) { return s.readAll(ctx, keys, mend) })
-}
-
-// readAll reads rows, also none: then it only looks whether the store is the one that it was.
-func (s *space) readAll(ctx context.Context, keys []driver.Key, mend bool) ([]driver.Cell, error) {
-	cells := make([]driver.Cell, 0, len(keys))
-	for {
-		left := keys[len(cells):]
-		r, err := s.eval(ctx, readScript, s.keys.of(left...), append([]any{s.id, format, flag(mend), pageBytes}, fields(left)...)...)
-		if err != nil {
-			return nil, err
-		}
-		if len(r)-1 > len(left) || len(r) == 1 && len(left) > 0 {
-			return nil, unexpected(r)
-		}
-		for i, v := range r[1:] {
-			c := cell(v)
-			if !c.Known {
-				return nil, fmt.Errorf("%w: redis: tag %q exists by the index and its key is gone", hapax.ErrStoreRolledBack, left[i].Name)
-			}
-			cells = append(cells, c)
-		}
-		if len(cells) == len(keys) {
-			return cells, nil
-		}
-	}
+	return m.run(ctx, stepScript, mend, step)
 }
 
 // Scan implements driver.KV. A round trip brings 500 rows, or about a MiB; tags, whose keys
 // have to be named to the server, take two.
-func (s *space) Scan(ctx context.Context, table, after string, limit int) ([]driver.Row, error) {
-	return answered(ctx, s, "list", func(ctx context.Context) (rows []driver.Row, err error) {
-		for more := true; more && len(rows) < limit; {
-			var page []driver.Row
-			if page, more, err = s.page(ctx, table, after, min(limit-len(rows), pageSize)); err != nil {
-				return nil, err
-			}
-			for _, row := range page {
-				if after = row.Name; row.Value != nil {
-					rows = append(rows, row)
-				}
+func (s *space) Scan(ctx context.Context, table, after string, limit int) (rows []driver.Row, err error) {
+	for more := true; more && len(rows) < limit; {
+		var page []driver.Row
+		if page, more, err = s.page(ctx, table, after, min(limit-len(rows), pageSize)); err != nil {
+			return nil, err
+		}
+		for _, row := range page {
+			if after = row.Name; row.Value != nil {
+				rows = append(rows, row)
 			}
 		}
-		return rows, nil
-	})
+	}
+	return rows, nil
 }
 
 // page returns up to n rows after the given one, those without a value that are gone by now, and
 // whether there may be more.
 func (s *space) page(ctx context.Context, table, after string, n int) (rows []driver.Row, more bool, err error) {
-	what, from, to, base := "rows", field(driver.Key{Table: table, Name: after}), "("+table+"\x01", field(driver.Key{Table: table})
+	what, prefix, to := "rows", field(driver.Key{Table: table}), "("+table+"\x01"
 	if table == "" {
-		what, from, to, base = "tags", after, "+", ""
+		what, prefix, to = "tags", "", "+"
 	}
-	r, err := s.eval(ctx, listScript, s.keys.of(), s.id, format, "", what, "("+from, to, n, pageBytes)
+	r, err := answered(ctx, s, "list", func(ctx context.Context) (reply, error) {
+		return s.eval(ctx, listScript, nil, s.id, format, "", what, "("+prefix+after, to, n, pageBytes)
+	})
 	if err != nil {
 		return nil, false, err
 	}
-	more = r.text(0) == saidMore
+	more = r.text(0) == "more"
+	if len(r) == 1 {
+		return nil, false, nil
+	}
 	if table != "" {
 		for i := 1; i+1 < len(r); i += 2 {
-			rows = append(rows, driver.Row{Name: strings.TrimPrefix(r.text(i), base), Value: []byte(r.text(i + 1))})
+			rows = append(rows, driver.Row{Name: strings.TrimPrefix(r.text(i), prefix), Value: []byte(r.text(i + 1))})
 		}
 		return rows, more, nil
 	}
@@ -130,21 +123,19 @@ func (s *space) page(ctx context.Context, table, after string, n int) (rows []dr
 	for i := range keys {
 		keys[i].Name = r.text(i + 1)
 	}
-	if len(keys) == 0 {
-		return nil, false, nil
-	}
-	cells, err := s.readAll(ctx, keys, true)
+	cells, err := s.get(ctx, mend, keys...)
 	for i, c := range cells {
 		rows = append(rows, driver.Row{Name: keys[i].Name, Value: c.Value})
 	}
 	return rows, more, err
 }
 
-func (s *space) step(ctx context.Context, step driver.Step, mend bool) (result driver.Result, err error) {
-	var named []driver.Key
-	args := append(make([]any, 0, 32+4*len(step.Each)), s.id, format, flag(mend))
+// run does a step by a script.
+func (s *space) run(ctx context.Context, sc script, how string, step driver.Step) (result driver.Result, err error) {
+	var rows []driver.Key
+	args := append(make([]any, 0, 32+4*len(step.Each)), s.id, format, how)
 	add := func(key driver.Key, what string, old, next []byte) {
-		named, args = append(named, key), append(args, field(key), what, old, next)
+		rows, args = append(rows, key), append(args, field(key), what, old, next)
 	}
 	for _, c := range step.If {
 		if c.Least != nil {
@@ -165,8 +156,8 @@ func (s *space) step(ctx context.Context, step driver.Step, mend bool) (result d
 	for _, key := range step.Look {
 		add(key, "look", nil, nil)
 	}
-	r, err := answered(ctx, s, "write", func(ctx context.Context) (reply, error) { return s.eval(ctx, stepScript, s.keys.of(named...), args...) })
-	if err == nil && len(r) != 3+len(named) {
+	r, err := answered(ctx, s, "use rows", func(ctx context.Context) (reply, error) { return s.eval(ctx, sc, rows, args...) })
+	if err == nil && len(r) != 3+len(rows) {
 		err = unexpected(r)
 	}
 	if err != nil {
@@ -196,63 +187,30 @@ func (s *space) step(ctx context.Context, step driver.Step, mend bool) (result d
 	return result, nil
 }
 
-// done is how a script says that it has made a change.
-var done any = int64(1)
-
-// cell reads a row from an answer. Of a tag that was lost nothing is known.
-func cell(v any) driver.Cell {
-	switch v := v.(type) {
-	case string:
-		return driver.Cell{Value: []byte(v), Known: true}
-	case nil:
-		return driver.Cell{Known: true}
-	}
-	return driver.Cell{}
-}
-
-func flag(is bool) string {
-	if is {
-		return "1"
-	}
-	return ""
-}
-
-func fields(keys []driver.Key) []any {
-	all := make([]any, len(keys))
-	for i, key := range keys {
-		all[i] = field(key)
-	}
-	return all
-}
-
 // A command that may not be sent a second time.
 type once struct{ *redis.Cmd }
 
 // NoRetry is asked by go-redis.
 func (once) NoRetry() bool { return true }
 
-// A reply is what a script answered.
-type reply []any
-
-// text returns the element at i as text, "" where there is none.
-func (r reply) text(i int) string {
-	if i >= len(r) {
-		return ""
-	}
-	s, _ := r[i].(string)
-	return s
-}
-
-// eval runs a script. What a write answers counts only once as many replicas as
+// eval runs a script on rows. What a write answers counts only once as many replicas as
 // Options.Wait asks for have it; the outcome counts as unknown otherwise.
-func (s *space) eval(ctx context.Context, sc script, keys []string, args ...any) (reply, error) {
+func (s *space) eval(ctx context.Context, sc script, rows []driver.Key, args ...any) (reply, error) {
+	keys := []any{s.key("store"), s.key("rows"), s.key("names"), s.key("tags")}
+	for _, row := range rows {
+		if row.Table == "" {
+			keys = append(keys, s.key("tag:"+row.Name))
+		}
+	}
+	words := append(append(make([]any, 0, 3+len(keys)+len(args)), "evalsha", sc.hash, len(keys)), append(keys, args...)...)
 	wait := 0
 	if sc.writes {
 		wait = s.opts.Wait
 	}
-	r, err := s.send(ctx, "evalsha", sc.hash, keys, args, wait)
+	r, err := s.send(ctx, words, wait)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		r, err = s.send(ctx, "eval", sc.source, keys, args, wait)
+		words[0], words[1] = "eval", sc.source
+		r, err = s.send(ctx, words, wait)
 	}
 	if err != nil {
 		return nil, err
@@ -264,15 +222,11 @@ func (s *space) eval(ctx context.Context, sc script, keys []string, args ...any)
 	return list, s.refused(list)
 }
 
-// send sends one script and, in the same round trip to the same server, asks for its
+// send sends a script and, in the same round trip to the same server, asks for its
 // replicas: WAIT counts for the connection that wrote.
-func (s *space) send(ctx context.Context, verb, text string, keys []string, args []any, wait int) (any, error) {
-	words := append(make([]any, 0, 3+len(keys)+len(args)), verb, text, len(keys))
-	for _, k := range keys {
-		words = append(words, k)
-	}
-	cmd := once{redis.NewCmd(ctx, append(words, args...)...)}
-	node, err := s.nodeOf(ctx, keys[0])
+func (s *space) send(ctx context.Context, words []any, wait int) (any, error) {
+	cmd := once{redis.NewCmd(ctx, words...)}
+	node, err := s.nodeOf(ctx, s.key("store"))
 	if err != nil {
 		return nil, err
 	}

@@ -251,6 +251,56 @@ func TestWholeSteps(t *testing.T) {
 	}
 }
 
+// A row that is empty, as none of hapax is, is not taken for none; and a row that a step looks at is told
+// as the step has left it.
+func TestEmptyRows(t *testing.T) {
+	srv := testservers.Redis(t, "--appendfsync", "always")
+	s, c, ctx := open(t, srv.URL, redisstore.Options{}), raw(t, srv), t.Context()
+	key := driver.Key{Name: "t"}
+	c.Set(ctx, tagKey("t"), "", 0)
+	change := driver.Change{Key: key, Old: driver.Cell{Known: true}, Next: []byte("x")}
+	for what, step := range map[string]driver.Step{
+		"each":   {Each: []driver.Change{change}},
+		"then":   {Then: []driver.Change{change}},
+		"absent": {If: []driver.Cond{{Key: key}}},
+	} {
+		r := must[driver.Result](t)(s.KV().Step(ctx, step))
+		if what == "each" && r.Each[0].Done || what != "each" && r.Met || c.Get(ctx, tagKey("t")).Val() != "" {
+			t.Errorf("%s: %+v", what, r)
+		}
+	}
+	c.Del(ctx, tagKey("t"))
+	r := must[driver.Result](t)(s.KV().Step(ctx, driver.Step{Each: []driver.Change{change}, Look: []driver.Key{key}}))
+	if !r.Each[0].Done || string(r.Look[0].Value) != "x" {
+		t.Errorf("looked at after a change: %+v", r)
+	}
+}
+
+// More rows than a script answers are listed in several, each of them once.
+func TestManyRows(t *testing.T) {
+	srv := testservers.Redis(t, "--appendfsync", "always")
+	s, ctx := open(t, srv.URL, redisstore.Options{}), t.Context()
+	const rows = 1100
+	for _, table := range []string{"x", ""} {
+		var all []driver.Change
+		for i := range rows {
+			all = append(all, driver.Change{Key: driver.Key{Table: table, Name: fmt.Sprintf("%04d", i)}, Old: driver.Cell{Known: true}, Next: []byte("v")})
+		}
+		must[driver.Result](t)(s.KV().Step(ctx, driver.Step{Each: all}))
+		for _, limit := range []int{499, 500, 501, 1000, rows, 2 * rows} {
+			all := must[[]driver.Row](t)(s.KV().Scan(ctx, table, "", limit))
+			if len(all) != min(limit, rows) {
+				t.Errorf("table %q: %d of up to %d rows", table, len(all), limit)
+			}
+			for i, row := range all {
+				if row.Name != fmt.Sprintf("%04d", i) {
+					t.Fatalf("table %q: row %d is %q", table, i, row.Name)
+				}
+			}
+		}
+	}
+}
+
 // Rows that are more than one answer come in several, in order.
 func TestLongAnswers(t *testing.T) {
 	srv := testservers.Redis(t, "--appendfsync", "always")

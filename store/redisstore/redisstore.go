@@ -190,10 +190,8 @@ func New(ctx context.Context, client redis.UniversalClient, opts Options) (*Stor
 }
 
 func open(ctx context.Context, client redis.UniversalClient, own bool, opts Options) (*Store, error) {
-	k := &space{
-		calls: driver.Calls{Service: "redis", Timeout: opts.Timeout},
-		rdb:   client, opts: opts, keys: keys(opts.Prefix), done: make(chan struct{}),
-	}
+	k := &space{calls: driver.Calls{Service: "redis", Timeout: opts.Timeout}, rdb: client, opts: opts}
+	k.life, k.end = context.WithCancel(context.Background())
 	s := &Store{base: driver.NewBase(&k.calls, k, limits), mended: driver.NewBase(&k.calls, mending{k}, limits), space: k, own: own}
 	if _, err := asked(ctx, k, "open", k.begin); err != nil {
 		_ = s.Close() // the first error tells more
@@ -211,19 +209,18 @@ func (s *space) begin(ctx context.Context) (none struct{}, err error) {
 	if s.opts.Look || s.opts.Existing != nil && s.opts.Existing() {
 		id, find.writes = "", false
 	}
-	r, err := s.eval(ctx, find, s.keys.of(), id, format)
-	switch {
-	case err != nil:
+	r, err := s.eval(ctx, find, nil, id, format)
+	if err != nil {
 		return none, err
-	case r.text(1) == "" && r.text(2) == "" && id == "":
+	}
+	if s.id = r.text(1); s.id+r.text(2)+id == "" {
 		return none, &driver.WouldChangeError{What: driver.NewStore}
 	}
-	s.id = r.text(1)
 	if err := s.checkFormat(r.text(2)); err != nil {
 		return none, err
 	}
 	if s.id == "" {
-		return none, fmt.Errorf("%w: redis: key %q has no field id", hapax.ErrStoreCorrupt, s.keys.store())
+		return none, fmt.Errorf("%w: redis: key %q has no field id", hapax.ErrStoreCorrupt, s.key("store"))
 	}
 	return none, nil
 }
@@ -232,9 +229,9 @@ func (s *space) begin(ctx context.Context) (none struct{}, err error) {
 func (s *space) checkFormat(found string) error {
 	n, err := strconv.ParseInt(found, 10, 64)
 	if err != nil || strconv.FormatInt(n, 10) != found {
-		return fmt.Errorf("%w: redis: key %q, field format: %.40q is no number", hapax.ErrStoreCorrupt, s.keys.store(), found)
+		return fmt.Errorf("%w: redis: key %q, field format: %.40q is no number", hapax.ErrStoreCorrupt, s.key("store"), found)
 	}
-	if err := driver.CheckFormat(fmt.Sprintf("redis: key %q", s.keys.store()), n, format); err != nil {
+	if err := driver.CheckFormat(fmt.Sprintf("redis: key %q", s.key("store")), n, format); err != nil {
 		return fmt.Errorf("%w (another database, or another prefix in the URL)", err)
 	}
 	return nil
@@ -248,7 +245,7 @@ func (s *Store) HealTag(ctx context.Context, def hapax.Tag) (hapax.Tag, error) {
 // StoreID implements hapax.SegmentStore. It fails with ErrStoreReplaced once
 // the server holds another store than the one that was opened.
 func (s *Store) StoreID(ctx context.Context) (string, error) {
-	_, err := asked(ctx, s.space, "read the store ID", func(ctx context.Context) ([]driver.Cell, error) { return s.space.readAll(ctx, nil, false) })
+	_, err := asked(ctx, s.space, "read the store ID", func(ctx context.Context) ([]driver.Cell, error) { return s.space.get(ctx, "") })
 	if err != nil {
 		return "", err
 	}
@@ -259,7 +256,7 @@ func (s *Store) StoreID(ctx context.Context) (string, error) {
 // fails on a replica, on a full disk and on memory that has run out.
 func (s *Store) Ping(ctx context.Context) error {
 	_, err := asked(ctx, s.space, "ping", func(ctx context.Context) (reply, error) {
-		return s.space.eval(ctx, pingScript, s.space.keys.of(), s.space.id, format)
+		return s.space.eval(ctx, pingScript, nil, s.space.id, format)
 	})
 	return err
 }
@@ -277,7 +274,7 @@ func (s *Store) Close() error {
 		return nil
 	}
 	k.mu.Lock()
-	close(k.done)
+	k.end()
 	k.mu.Unlock()
 	var err error
 	if s.own {
@@ -313,11 +310,9 @@ func answered[T any](ctx context.Context, s *space, doing string, f func(context
 	}
 	answer := make(chan result, 1)
 	s.mu.Lock()
-	select {
-	case <-s.done:
+	if s.life.Err() != nil {
 		s.mu.Unlock()
 		return none, errClosed()
-	default:
 	}
 	s.running.Go(func() {
 		v, err := f(ctx)
@@ -329,7 +324,7 @@ func answered[T any](ctx context.Context, s *space, doing string, f func(context
 	case r = <-answer:
 	case <-ctx.Done():
 		r.err = context.Cause(ctx)
-	case <-s.done:
+	case <-s.life.Done():
 		return none, errClosed()
 	}
 	if r.err != nil {
@@ -339,14 +334,6 @@ func answered[T any](ctx context.Context, s *space, doing string, f func(context
 }
 
 func errClosed() error { return fmt.Errorf("%w: the Redis store", hapax.ErrClosed) }
-
-// replaced is the error for a server that holds another store ID, or none.
-func replaced(found, want string) error {
-	if found == "" {
-		return fmt.Errorf("%w: redis: the server came back without its data, or the data was deleted", hapax.ErrStoreReplaced)
-	}
-	return fmt.Errorf("%w: redis: the server now holds store %.40q, not %q", hapax.ErrStoreReplaced, found, want)
-}
 
 // failed translates an error of a request; hapax's own pass.
 func failed(ctx context.Context, doing string, err error) error {

@@ -200,32 +200,27 @@ func (t target) connect() redis.UniversalClient {
 	switch {
 	case t.sentinel != nil:
 		o := t.sentinel
-		o.ContextTimeoutEnabled, o.DisableIdentity = true, true
+		o.ContextTimeoutEnabled, o.DisableIdentity, o.DialerRetryBackoff = true, true, backoff
 		o.ReplicaOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
-		o.DialerRetryBackoff = backoff
-		o.PoolSize, o.ReadTimeout = cmp.Or(o.PoolSize, poolSize), cmp.Or(o.ReadTimeout, t.opts.Timeout)
-		o.ConnMaxLifetime = cmp.Or(o.ConnMaxLifetime, connLifetime)
+		o.PoolSize, o.ReadTimeout, o.ConnMaxLifetime = cmp.Or(o.PoolSize, poolSize), cmp.Or(o.ReadTimeout, t.opts.Timeout), cmp.Or(o.ConnMaxLifetime, connLifetime)
 		if o.TLSConfig = tlsFor(o.TLSConfig); o.TLSConfig != nil && t.opts.TLS == nil {
 			o.TLSConfig.ServerName = "" // of each address, not of the first
 		}
 		return redis.NewFailoverClient(o)
 	case t.cluster != nil:
 		o := t.cluster
-		o.ContextTimeoutEnabled, o.DisableIdentity = true, true
+		o.ContextTimeoutEnabled, o.DisableIdentity, o.DialerRetryBackoff = true, true, backoff
 		o.ReadOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
-		o.DialerRetryBackoff, o.DisableRoutingPolicies = backoff, true
-		o.PoolSize, o.ReadTimeout = cmp.Or(o.PoolSize, poolSize), cmp.Or(o.ReadTimeout, t.opts.Timeout)
-		o.ConnMaxLifetime = cmp.Or(o.ConnMaxLifetime, connLifetime)
+		o.DisableRoutingPolicies = true
+		o.PoolSize, o.ReadTimeout, o.ConnMaxLifetime = cmp.Or(o.PoolSize, poolSize), cmp.Or(o.ReadTimeout, t.opts.Timeout), cmp.Or(o.ConnMaxLifetime, connLifetime)
 		if o.TLSConfig = tlsFor(o.TLSConfig); o.TLSConfig != nil && t.opts.TLS == nil {
 			o.TLSConfig.ServerName = ""
 		}
 		return redis.NewClusterClient(o)
 	}
 	o := t.single
-	o.ContextTimeoutEnabled, o.DisableIdentity = true, true
-	o.DialerRetryBackoff = backoff
-	o.PoolSize, o.ReadTimeout = cmp.Or(o.PoolSize, poolSize), cmp.Or(o.ReadTimeout, t.opts.Timeout)
-	o.ConnMaxLifetime = cmp.Or(o.ConnMaxLifetime, connLifetime)
+	o.ContextTimeoutEnabled, o.DisableIdentity, o.DialerRetryBackoff = true, true, backoff
+	o.PoolSize, o.ReadTimeout, o.ConnMaxLifetime = cmp.Or(o.PoolSize, poolSize), cmp.Or(o.ReadTimeout, t.opts.Timeout), cmp.Or(o.ConnMaxLifetime, connLifetime)
 	o.TLSConfig = tlsFor(o.TLSConfig)
 	return redis.NewClient(o)
 }
