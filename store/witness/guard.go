@@ -158,7 +158,8 @@ func (g *Guarded) Status() Status {
 
 func (g *Guarded) statusLocked(disk error) Status {
 	st := Status{State: g.state, Disk: disk}
-	st.Trouble = g.state == Joining && (g.cause != nil || g.now()-g.since > g.opts.wait())
+	// A healthy join, too, waits for as long as a living node may take, and for a few round trips.
+	st.Trouble = g.state == Joining && (g.cause != nil || g.now()-g.since > 2*g.waitLocked())
 	if g.cause != nil && g.state != Serving {
 		st.Code, st.Why = hapax.CodeOf(g.cause), hapax.Message(g.cause)
 	}

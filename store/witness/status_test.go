@@ -302,15 +302,15 @@ func TestWaitsToServe(t *testing.T) {
 	})
 }
 
-// Joining is trouble where it fails, or takes longer than a living node takes to meet the
-// store.
+// Joining is trouble where it fails, or takes twice as long as a living node takes to meet
+// the store: a first node waits for that long, and then does what is left.
 func TestJoiningIsTrouble(t *testing.T) {
 	for _, v := range []struct {
 		state State
 		cause error
 		since time.Duration
 		want  bool
-	}{{Joining, nil, 5 * time.Second, false}, {Joining, nil, 5*time.Second + 1, true}, {Joining, errInjected, 0, true}, {Serving, errInjected, time.Hour, false}} {
+	}{{Joining, nil, 10 * time.Second, false}, {Joining, nil, 10*time.Second + 1, true}, {Joining, errInjected, 0, true}, {Serving, errInjected, time.Hour, false}} {
 		g := newScene(t).g
 		began := g.now()
 		g.opts.Clock = func() time.Duration { return began + v.since }

@@ -56,3 +56,38 @@ func TestJoiningSaysWhyItCannot(t *testing.T) {
 		})
 	}
 }
+
+// A node that joins and finds nobody waits for W, and says nothing that looks like trouble,
+// though each of its calls takes a while; nor does the next one, which it meets.
+func TestHealthyJoinIsNoTrouble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := &counted{Store: memstore.New(), shared: true}
+		for i, least := range []time.Duration{5 * time.Second, time.Second} {
+			w, err := OpenFile(filepath.Join(t.TempDir(), "witness"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			told := make(chan Status, 100)
+			began := time.Now()
+			g, err := GuardOpened(func(context.Context) (driver.Store, error) {
+				time.Sleep(200 * time.Millisecond) // of the connection
+				return shared, nil
+			}, w, Options{Changed: func(st Status) { told <- st }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for g.Status().State != Serving && time.Since(began) < time.Minute {
+				time.Sleep(10 * time.Millisecond)
+			}
+			if took := time.Since(began); took < least || took > 10*time.Second {
+				t.Errorf("node %d joins within %v", i, took)
+			}
+			for len(told) > 0 {
+				if st := <-told; st.Trouble {
+					t.Errorf("node %d: %s: %s", i, st.State, st.Why)
+				}
+			}
+			t.Cleanup(func() { g.Kill(); _ = w.Close() })
+		}
+	})
+}
