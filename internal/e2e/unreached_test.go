@@ -2,14 +2,17 @@ package e2e
 
 import (
 	"crypto/tls"
+	"encoding/json"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hapax-id/hapax/internal/patience"
+	"github.com/hapax-id/hapax/internal/testservers"
 )
 
 // A server whose store cannot be reached says why, in its log and in /readyz: the last error
@@ -82,9 +85,89 @@ func TestHealthyStartWarnsOfNothing(t *testing.T) {
 	t.Parallel()
 	s := serve(t, t.TempDir(), nil)
 	takeSoon(t, s, "orders", 1)
+	for _, line := range amber(s) {
+		t.Errorf("a first start warns: %s", line)
+	}
+}
+
+// amber returns the lines of a log that look like trouble.
+func amber(s *serving) (lines []string) {
 	for line := range strings.SplitSeq(s.logged(), "\n") {
 		if strings.Contains(line, `"level":"WARN"`) || strings.Contains(line, `"level":"ERROR"`) {
-			t.Errorf("a first start warns: %s", line)
+			lines = append(lines, line)
 		}
+	}
+	return lines
+}
+
+// isSlow reports whether a node took more than twice W, which is 5 s, from its first line of
+// log until it was granted numbers, or its store longer for the first answer than a node waits
+// for before it says so. Of both it warns.
+func isSlow(t *testing.T, s *serving) bool {
+	t.Helper()
+	var began time.Time
+	for line := range strings.SplitSeq(s.logged(), "\n") {
+		var entry struct {
+			Time     time.Time
+			Msg, Err string
+		}
+		if json.Unmarshal([]byte(line), &entry) != nil {
+			continue
+		}
+		if began.IsZero() {
+			began = entry.Time
+		}
+		if strings.Contains(entry.Err, "context deadline exceeded") {
+			return true
+		}
+		if entry.Msg == "numbers are granted" {
+			return entry.Time.Sub(began) > 10*time.Second
+		}
+	}
+	t.Errorf("the log does not say when numbers were granted: %s", s.logged())
+	return false
+}
+
+// Three nodes that start one after the other on a store that is well tell of nothing that
+// looks like trouble, in their logs or in the console's.
+func TestHealthyFleetWarnsOfNothing(t *testing.T) {
+	t.Parallel()
+	for name, url := range map[string]func(testing.TB) string{
+		"postgres": func(t testing.TB) string { return testservers.SharedPostgres(t).URL + "&prefix=healthy_fleet_" },
+		"redis":    func(t testing.TB) string { return testservers.Redis(t).URL },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store := url(t)
+			if r := run(t, t.TempDir(), "tags", "create", "first", "--store", store); r.code != 0 { // makes the tables
+				t.Fatal(r.err)
+			}
+			var nodes []*serving
+			for range 3 {
+				s := serve(t, t.TempDir(), nil, "--store", store)
+				nodes = append(nodes, s)
+				for _, node := range nodes {
+					takeSoon(t, node, "orders", 10)
+					takeSoon(t, node, "snowflake", 10)
+				}
+			}
+			for i, node := range nodes {
+				if isSlow(t, node) {
+					t.Skip("the machine is too slow for a healthy start")
+				}
+				for _, line := range amber(node) {
+					t.Errorf("node %d warns: %s", i, line)
+				}
+				res, err := http.Get(node.url + "/console/log")
+				if err != nil {
+					t.Fatal(err)
+				}
+				page, err := io.ReadAll(res.Body)
+				_ = res.Body.Close()
+				if err != nil || res.StatusCode != http.StatusOK || !strings.Contains(string(page), "Nothing since the nodes started") {
+					t.Errorf("node %d: the console's log: %d, %v: %s", i, res.StatusCode, err, page)
+				}
+			}
+		})
 	}
 }
