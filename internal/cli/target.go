@@ -78,7 +78,8 @@ type targetFlags struct {
 const targetHelp = `
 Without --server, --store or --data it works on the data directory ./hapax-data,
 through the server that runs there if one does; where there is no such directory,
-on the server at 127.0.0.1:8080.`
+on the server at 127.0.0.1:8080, or, if none answers, on the shared store that the
+configuration names.`
 
 const serverHelp = `
 
@@ -149,25 +150,34 @@ func (f *targetFlags) open(ctx context.Context) (target, error) {
 		return nil, err
 	}
 	if store && !data {
-		node, err := server.OpenStore(ctx, config, quiet)
-		if err != nil {
-			return nil, err
-		}
-		t, err := newLocal(ctx, node, config)
-		if err != nil {
-			return nil, err
-		}
-		t.strict = !f.settings.hasConfig()
-		return t, nil
+		return f.openStore(ctx, config)
 	}
 	if !data && os.Getenv(dataEnv) == "" && !exists(config.Data) { // one that was named may be made
 		address := config.URL()
-		if !answers(ctx, address) {
+		switch {
+		case answers(ctx, address):
+		case config.Shared(): // as before the first start of its servers
+			return f.openStore(ctx, config)
+		default:
 			return nil, fmt.Errorf("no server answers on %s, and there is no data directory %s; start one with hapax serve, or give --server, --store or --data", address, config.Data)
 		}
 		return f.remote(ctx, address, f.settings.hasConfig() || os.Getenv(httpEnv) != "")
 	}
 	return f.openData(ctx, config)
+}
+
+// openStore opens the store alone.
+func (f *targetFlags) openStore(ctx context.Context, config server.Config) (target, error) {
+	node, err := server.OpenStore(ctx, config, quiet)
+	if err != nil {
+		return nil, err
+	}
+	t, err := newLocal(ctx, node, config)
+	if err != nil {
+		return nil, err
+	}
+	t.strict = !f.settings.hasConfig()
+	return t, nil
 }
 
 // remote returns a server as a target.

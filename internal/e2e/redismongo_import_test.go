@@ -42,6 +42,15 @@ end
 return redis.call('HINCRBY', KEYS[1], 'cur', 1)
 `)
 
+// oldSum is oldTake as somebody wrote it who adds in Lua: it raises max, and then fails.
+var oldSum = redis.NewScript(`
+local max = tonumber(redis.call('HGET', KEYS[1], 'max'))
+if tonumber(redis.call('HGET', KEYS[1], 'cur')) >= max then
+  redis.call('HSET', KEYS[1], 'max', max + tonumber(ARGV[1]))
+end
+return redis.call('HINCRBY', KEYS[1], 'cur', 1)
+`)
+
 func (o *oldIssuer) next(tag string, step int64, alone bool) {
 	o.t.Helper()
 	n, err := o.try(tag, step, alone)
@@ -132,6 +141,11 @@ func TestImportRedisMongo(t *testing.T) {
 	if strings.Contains(printed, "settings") {
 		t.Errorf("a hash that is no cursor is in the block:\n%s", printed)
 	}
+	before := t.TempDir() // where no server was started yet
+	write(t, before, "hapax.yaml", printed)
+	if r := run(t, before, "import", "redis-mongo", "--mongodb", m.URL, "--collection", "sequence", "--redis", r.URL, "--hash", "seq:*", "--config", "hapax.yaml", "--dry-run", "--watch", "50ms"); r.code != 0 || strings.Count(r.out, "\n") != len(tags) {
+		t.Errorf("before any server: %+v", r)
+	}
 	early := serve(t, dir, nil, "--config", "hapax.yaml")
 	for tag := range tags {
 		patience.Until(t, "a refusal of "+tag, func() bool {
@@ -184,6 +198,9 @@ func TestImportRedisMongo(t *testing.T) {
 			if n, err := old.try(tag, step, alone); err == nil {
 				t.Errorf("the old service issues %d of %s after the move", n, tag)
 			}
+		}
+		if n, err := oldSum.Run(t.Context(), rdb, []string{"seq:" + tag}, 100).Int64(); err == nil {
+			t.Errorf("the old service that adds by itself issues %d of %s after the move", n, tag)
 		}
 	}
 	if err := rdb.Del(t.Context(), "seq:orders", "seq:codes").Err(); err != nil {

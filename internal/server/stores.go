@@ -232,6 +232,9 @@ func (o opener) nodeName() string {
 	return host + ":" + dir
 }
 
+// Shared reports whether the store is one that other processes may use, too.
+func (c Config) Shared() bool { return !isLocal(c.Store) }
+
 // isShared reports whether other processes may use the store, too: one that cannot be
 // reached now may come back.
 func (o opener) isShared() bool { return boltPath(o.url, o.data) == "" && !isVolatile(o.url) }

@@ -228,7 +228,7 @@ func replacedBy(frozen []string) string {
 func (s *Service) mayLease(ctx context.Context, t hapax.Tag, n int64) error {
 	name := StrategyName(t)
 	if name != string(hapax.KindSegment) {
-		return fmt.Errorf("%w: %q has strategy %q, whose numbers cannot be leased", hapax.ErrKindMismatch, t.Name, name)
+		return fmt.Errorf("%w: %q has strategy %q, whose numbers cannot be leased: ask a server for each", hapax.ErrKindMismatch, t.Name, name)
 	}
 	r, _, err := readExtra(t.Extra)
 	if err != nil {

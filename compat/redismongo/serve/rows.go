@@ -227,6 +227,15 @@ const (
 	fieldMax = "hapax_max"
 )
 
+// isClosed reports whether a hash with these fields is closed: cur is the number to which
+// nothing can be added, or is none any more. An old service's script may fail after it has raised
+// max, or write what Lua makes of the sum, and Redis takes nothing back of it.
+func isClosed(values []any) bool {
+	cur, there := values[0].(string)
+	n, err := strconv.ParseInt(cur, 10, 64)
+	return there && values[4] != nil && (err != nil || n == closedAt)
+}
+
 // readHash reads the hash of a tag; nil if there is none, or one that is no cursor.
 func readHash(ctx context.Context, rdb redis.Cmdable, key string) (*cursor, error) {
 	values, err := rdb.HMGet(ctx, key, hashFields...).Result()
@@ -237,9 +246,10 @@ func readHash(ctx context.Context, rdb redis.Cmdable, key string) (*cursor, erro
 		return nil, err
 	}
 	numbers := make([]int64, len(hashFields))
+	closed := isClosed(values)
 	for k, field := range hashFields {
 		text, ok := values[k].(string)
-		if !ok {
+		if !ok || closed && (field == "cur" || field == "max") {
 			continue
 		}
 		if numbers[k], err = strconv.ParseInt(text, 10, 64); err != nil || numbers[k] < 0 {
@@ -250,7 +260,7 @@ func readHash(ctx context.Context, rdb redis.Cmdable, key string) (*cursor, erro
 		return nil, nil
 	}
 	c := &cursor{cur: numbers[0], last: max(numbers[1], numbers[3]), step: numbers[2]}
-	if c.cur == closedAt && c.last == closedAt && values[4] != nil {
+	if closed {
 		c.cur, c.last, c.closed = numbers[4], numbers[5], true
 	}
 	fields, err := rdb.HKeys(ctx, key).Result()
