@@ -346,7 +346,7 @@ type UpdateTagRequest struct {
 	MinStep *int64 `protobuf:"varint,3,opt,name=min_step,json=minStep,proto3,oneof" json:"min_step,omitempty"`
 	// Upper bound of the adaptive step.
 	MaxStep *int64 `protobuf:"varint,4,opt,name=max_step,json=maxStep,proto3,oneof" json:"max_step,omitempty"`
-	// The next number is at least this.
+	// What is granted from now on is at least this; other nodes use up what they hold first.
 	Floor *int64 `protobuf:"varint,5,opt,name=floor,proto3,oneof" json:"floor,omitempty"`
 	// What layers above the numbers keep with the tag.
 	Extra *string `protobuf:"bytes,6,opt,name=extra,proto3,oneof" json:"extra,omitempty"`

@@ -243,7 +243,7 @@ func tagsSetCommand() *cobra.Command {
 		step := flags.Int64("step", 0, "how many numbers a segment begins with")
 		minStep := flags.Int64("min-step", 0, "lower bound of the adaptive step")
 		maxStep := flags.Int64("max-step", 0, "upper bound of the adaptive step")
-		floor := flags.Int64("floor", 0, "the next segment starts at this number or above; it never goes back")
+		floor := flags.Int64("floor", 0, "what is granted from now on starts at this number or above, and never goes back; other nodes use up what they hold first")
 		code := flags.String("code", "", "another way to show the numbers, of another shape; what was shown before stays readable")
 		zone := flags.String("zone", "", "the time zone of the code's periods")
 		floors := floorFlags(flags)

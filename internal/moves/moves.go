@@ -103,7 +103,10 @@ func Apply(ctx context.Context, all []Move, do func(ctx context.Context, m *Move
 
 // Create creates the native tag of a move, or raises its mark, and fills in After.
 func Create(ctx context.Context, target Target, m *Move) error {
-	_, err := target.CreateTag(ctx, m.Tag, hapax.CreateExplicit)
+	made, err := target.CreateTag(ctx, m.Tag, hapax.CreateExplicit)
+	if err == nil && made.Mark > m.Tag.Mark { // it was a tombstone, and a grant from below the mark may be open
+		_, err = target.UpdateTag(ctx, m.Tag.Name, driver.TagUpdate{Floor: &m.Tag.Mark})
+	}
 	if errors.Is(err, hapax.ErrTagExists) {
 		if _, _, err := compare(ctx, target, m.Tag); err != nil { // it may have been created since the plan
 			return err

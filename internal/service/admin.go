@@ -156,6 +156,11 @@ func (s *Service) create(ctx context.Context, tag hapax.Tag, mode hapax.CreateMo
 	if tag, err = s.store.CreateTag(ctx, tag, mode); err != nil {
 		return tag, err
 	}
+	if tag.Kind == hapax.KindSegment && least > 0 { // of a tombstone a grant from below may be open
+		if tag, err = s.store.UpdateTag(ctx, tag.Name, floorUpdate(least)); err != nil {
+			return tag, err
+		}
+	}
 	return tag, note(ctx)
 }
 

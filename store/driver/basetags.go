@@ -28,25 +28,31 @@ func (b *Base) HandBack(ctx context.Context, a hapax.Allocation, next int64) err
 
 // UpdateTag implements [TagStore].
 func (b *Base) UpdateTag(ctx context.Context, name string, u TagUpdate) (hapax.Tag, error) {
-	return b.redefine(ctx, name, func(t hapax.Tag) (hapax.Tag, error) { return Update(t, u) })
+	floor := int64(0)
+	if u.Floor != nil {
+		floor = *u.Floor
+	}
+	return b.redefine(ctx, name, floor, func(t hapax.Tag) (hapax.Tag, error) { return Update(t, u) })
 }
 
 // DeleteTag implements [TagStore].
 func (b *Base) DeleteTag(ctx context.Context, name string) (hapax.Tag, error) {
-	return b.redefine(ctx, name, Delete)
+	return b.redefine(ctx, name, 0, Delete)
 }
 
-// redefine replaces the definition of an existing tag by the one that f makes of it.
-func (b *Base) redefine(ctx context.Context, name string, f func(hapax.Tag) (hapax.Tag, error)) (hapax.Tag, error) {
-	var defined hapax.Tag
-	err := b.changeTag(ctx, name, func(t Tag) (_ Tag, err error) {
-		defined, err = f(t.Tag)
-		return t.Redefined(defined), err
+// redefine replaces the definition of an existing tag by the one that f makes of it. Nothing
+// brings its mark below the floor again.
+func (b *Base) redefine(ctx context.Context, name string, floor int64, f func(hapax.Tag) (hapax.Tag, error)) (hapax.Tag, error) {
+	var next Tag
+	err := b.changeTag(ctx, name, func(t Tag) (Tag, error) {
+		defined, err := f(t.Tag)
+		next = t.Redefined(defined).Floored(floor)
+		return next, err
 	})
 	if err != nil {
 		return hapax.Tag{}, err
 	}
-	return defined, nil
+	return next.Tag, nil
 }
 
 // changeTag replaces an existing tag by the one that f makes of it, unless f fails.

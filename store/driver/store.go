@@ -79,7 +79,7 @@ type PoolStore interface {
 // A TagUpdate changes a segment tag; nil fields stay as they are.
 type TagUpdate struct {
 	Step, MinStep, MaxStep *int64
-	Floor                  *int64 // the next number is at least this; marks only grow
+	Floor                  *int64 // what is granted from now on is at least this, whatever is handed back later
 	Extra                  *string
 }
 

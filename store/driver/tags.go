@@ -35,7 +35,19 @@ func (t Tag) Redefined(def hapax.Tag) Tag {
 	return t
 }
 
-// Update returns t changed by u, or an error that names the first bad field.
+// Floored returns t with nothing left that would bring its mark below a floor: the mark is at
+// or above it already, and a grantee that holds numbers from below it up to the mark cannot hand
+// them back any more. The token grows then, so that a store without the floor is behind.
+func (t Tag) Floored(floor int64) Tag {
+	if t.Run > 0 && t.Mark-t.Run < floor {
+		t.KeyHash, t.Run = "", 0
+		t.Token++
+	}
+	return t
+}
+
+// Update returns t changed by u, or an error that names the first bad field. A floor needs
+// [Tag.Floored] besides.
 func Update(t hapax.Tag, u TagUpdate) (hapax.Tag, error) {
 	if t.Deleted {
 		return t, fmt.Errorf("%w: %q", hapax.ErrTagDeleted, t.Name)

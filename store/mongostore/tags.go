@@ -336,7 +336,7 @@ func (s *Store) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateM
 		if err := s.insertTag(ctx, tag); !mongo.IsDuplicateKeyError(err) {
 			return err
 		}
-		stored, err = s.redefine(ctx, tag.Name, func(old hapax.Tag) (hapax.Tag, error) { return driver.Revive(old, tag, mode) })
+		stored, err = s.redefine(ctx, tag.Name, 0, func(old hapax.Tag) (hapax.Tag, error) { return driver.Revive(old, tag, mode) })
 		return err
 	})
 	if err != nil {
@@ -356,7 +356,7 @@ func (s *Store) insertTag(ctx context.Context, t hapax.Tag) error {
 
 // redefine replaces the definition of an existing tag by the one that f makes of it,
 // unless f fails.
-func (s *Store) redefine(ctx context.Context, name string, f func(hapax.Tag) (hapax.Tag, error)) (hapax.Tag, error) {
+func (s *Store) redefine(ctx context.Context, name string, floor int64, f func(hapax.Tag) (hapax.Tag, error)) (hapax.Tag, error) {
 	for range attempts {
 		old, err := s.readTag(ctx, name)
 		if err != nil {
@@ -366,7 +366,7 @@ func (s *Store) redefine(ctx context.Context, name string, f func(hapax.Tag) (ha
 		if err != nil {
 			return hapax.Tag{}, err
 		}
-		if t, ok, err := s.define(ctx, old, next); err != nil || ok {
+		if t, ok, err := s.define(ctx, old, next, floor); err != nil || ok {
 			return t, err
 		}
 	}
@@ -375,11 +375,23 @@ func (s *Store) redefine(ctx context.Context, name string, f func(hapax.Tag) (ha
 
 // define stores a tag's definition if it still has old's revision, and reports
 // whether it did. A mark that the definition raises is a floor: what was granted
-// meanwhile may have raised it further, and stays.
-func (s *Store) define(ctx context.Context, old tagDocument, next hapax.Tag) (hapax.Tag, bool, error) {
+// meanwhile may have raised it further, and stays. Nothing brings the mark below the floor again.
+func (s *Store) define(ctx context.Context, old tagDocument, next hapax.Tag, floor int64) (hapax.Tag, bool, error) {
 	filter := bson.D{{Key: "_id", Value: old.Name}, {Key: "store", Value: s.id}, {Key: "rev", Value: old.Rev}}
 	update := func(set bson.D) bson.D {
 		return bson.D{{Key: "$set", Value: set}, {Key: "$inc", Value: bson.D{{Key: "rev", Value: int64(1)}}}, now}
+	}
+	if floor > 0 {
+		to := old.tag().Redefined(next).Floored(floor)
+		filter = append(filter, bson.E{Key: "mark", Value: int64(old.Mark)}, tokenIs(int64(old.Token)))
+		set := append(definition(next), bson.D{
+			{Key: "mark", Value: to.Mark},
+			{Key: "run", Value: to.Run},
+			{Key: "key_hash", Value: to.KeyHash},
+			{Key: "token", Value: to.Token},
+		}...)
+		d, ok, err := s.updateTag(ctx, filter, update(set))
+		return d.tag().Tag, ok, err
 	}
 	if next.Mark > int64(old.Mark) {
 		below := slices.Concat(filter, bson.D{{Key: "mark", Value: bson.D{{Key: "$lt", Value: next.Mark}}}})
@@ -394,12 +406,12 @@ func (s *Store) define(ctx context.Context, old tagDocument, next hapax.Tag) (ha
 }
 
 // change redefines an existing tag as f makes it, unless f fails.
-func (s *Store) change(ctx context.Context, name, doing string, f func(hapax.Tag) (hapax.Tag, error)) (t hapax.Tag, err error) {
+func (s *Store) change(ctx context.Context, name, doing string, floor int64, f func(hapax.Tag) (hapax.Tag, error)) (t hapax.Tag, err error) {
 	if err := hapax.ValidateName("tag", name); err != nil {
 		return hapax.Tag{}, err
 	}
 	err = s.call(ctx, doing, func(ctx context.Context) error {
-		t, err = s.redefine(ctx, name, f)
+		t, err = s.redefine(ctx, name, floor, f)
 		return err
 	})
 	return t, err
@@ -407,12 +419,16 @@ func (s *Store) change(ctx context.Context, name, doing string, f func(hapax.Tag
 
 // UpdateTag implements driver.TagStore.
 func (s *Store) UpdateTag(ctx context.Context, name string, u driver.TagUpdate) (hapax.Tag, error) {
-	return s.change(ctx, name, "update a tag", func(t hapax.Tag) (hapax.Tag, error) { return driver.Update(t, u) })
+	floor := int64(0)
+	if u.Floor != nil {
+		floor = *u.Floor
+	}
+	return s.change(ctx, name, "update a tag", floor, func(t hapax.Tag) (hapax.Tag, error) { return driver.Update(t, u) })
 }
 
 // DeleteTag implements driver.TagStore.
 func (s *Store) DeleteTag(ctx context.Context, name string) (hapax.Tag, error) {
-	return s.change(ctx, name, "delete a tag", driver.Delete)
+	return s.change(ctx, name, "delete a tag", 0, driver.Delete)
 }
 
 // Tag implements driver.TagStore.

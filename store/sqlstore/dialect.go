@@ -132,6 +132,7 @@ type statements struct {
 	whole                                                                    string // see Store.isWhole
 	meta, metaInsert, here, clock                                            string
 	tag, tagsNamed, tagPage, tagInsert, tagAllocate, tagRun, tagEdit, tagEnd string
+	tagBegin                                                                 string // where the run began
 	tagEndAll                                                                string // see mysqlHandBackAll
 	tagsLocked, tagSetMarks                                                  string // see lockTags, AllocateAllWith
 	row, rowPage, rowInsert, rowUpdate, rowDelete                            string
@@ -179,9 +180,12 @@ func newStatements(d *dialect, prefix string) statements {
 		tagInsert:   "INSERT INTO {tags} (" + columns + ", key_hash, run) SELECT ?, ?" + strings.Repeat(", ?", len(definition)) + ", '', 0" + here,
 		tagAllocate: "UPDATE {tags} SET " + d.allocate + " WHERE name = ? AND " + same + " AND mark <= ?" + still +
 			d.returning,
-		tagRun: "SELECT run FROM {tags} WHERE name = ? AND key_hash = ?",
-		tagEdit: "UPDATE {tags} SET " + strings.Join(definition, " = ?, ") + " = ?," +
-			" key_hash = CASE WHEN mark < ? THEN '' ELSE key_hash END, run = CASE WHEN mark < ? THEN 0 ELSE run END, " + d.raise +
+		tagBegin: "SELECT mark - run FROM {tags} WHERE name = ?",
+		tagRun:   "SELECT run FROM {tags} WHERE name = ? AND key_hash = ?",
+		// See driver.Tag.Floored. The token stands last in a definition.
+		tagEdit: "UPDATE {tags} SET " + strings.Join(definition[:len(definition)-1], " = ?, ") + " = ?," +
+			" token = token + CASE WHEN mark >= ? AND mark - run < ? THEN 1 ELSE 0 END," +
+			" key_hash = CASE WHEN mark - run < ? THEN '' ELSE key_hash END, run = CASE WHEN mark - run < ? THEN 0 ELSE run END, " + d.raise +
 			" WHERE name = ? AND " + same + still + d.returning,
 		tagEnd:    "UPDATE {tags} SET " + ending + " WHERE name = ? AND " + held + still,
 		tagEndAll: "UPDATE {tags} t JOIN ({returns}) h ON t.name = h.name SET " + strings.Replace(ending, "mark = ?", "t.mark = h.mark", 1),
@@ -206,7 +210,7 @@ func newStatements(d *dialect, prefix string) statements {
 	}
 	for _, q := range []*string{
 		&s.whole, &s.meta, &s.metaInsert, &s.here, &s.clock,
-		&s.tag, &s.tagsNamed, &s.tagPage, &s.tagInsert, &s.tagAllocate, &s.tagRun, &s.tagEdit, &s.tagEnd, &s.tagEndAll, &s.tagsLocked, &s.tagSetMarks,
+		&s.tag, &s.tagsNamed, &s.tagPage, &s.tagInsert, &s.tagAllocate, &s.tagRun, &s.tagBegin, &s.tagEdit, &s.tagEnd, &s.tagEndAll, &s.tagsLocked, &s.tagSetMarks,
 		&s.row, &s.rowPage, &s.rowInsert, &s.rowUpdate, &s.rowDelete, &s.fenced, &s.addFencing, &s.tagHeal,
 		&s.format, &s.setFormat, &s.renameID, &s.olderWorkers, &s.olderHeld, &s.olderPools, &s.olderMoved, &s.olderKept, &s.rowMove,
 	} {

@@ -228,8 +228,8 @@ func (s *Store) HealTag(ctx context.Context, def hapax.Tag) (tag hapax.Tag, err 
 }
 
 // change reads a tag, and swaps its definition for the one that f makes of it. The mark
-// is raised to f's, if f raises it, and is never lowered.
-func (s *Store) change(ctx context.Context, c *sql.Conn, name string, f func(hapax.Tag) (hapax.Tag, error)) (hapax.Tag, error) {
+// is raised to f's, if f raises it, and is never lowered; nothing brings it below the floor again.
+func (s *Store) change(ctx context.Context, c *sql.Conn, name string, floor int64, f func(hapax.Tag) (hapax.Tag, error)) (hapax.Tag, error) {
 	defer s.forget(name)
 	for range swapAttempts {
 		old, err := s.readTag(ctx, c, name)
@@ -237,18 +237,28 @@ func (s *Store) change(ctx context.Context, c *sql.Conn, name string, f func(hap
 			return hapax.Tag{}, err
 		}
 		next, err := f(old)
-		if err != nil || next == old {
+		if err != nil || next == old && floor == 0 {
 			return next, err
 		}
-		floor := int64(0)
+		to := floor
 		if next.Mark > old.Mark {
-			floor = next.Mark
+			to = max(next.Mark, floor)
 		}
-		args := append(defined(next), floor, floor, floor, name)
+		args := append(defined(next)[:len(definition)-1], to, to, to, to, to, name)
 		args = append(append(args, defined(old)...), s.id)
 		mark, _, ok, err := s.dialect.swap(ctx, c, s.sql.tagEdit, s.dialect.args(args))
 		if err != nil {
 			return hapax.Tag{}, err
+		}
+		if !ok && next == old { // MySQL says so, too, of an update that changes nothing
+			var begin int64
+			if err := c.QueryRowContext(ctx, s.sql.tagBegin, s.dialect.args([]any{name})...).Scan(&begin); err != nil {
+				return hapax.Tag{}, err
+			}
+			ok = begin >= floor
+		}
+		if ok && floor > 0 {
+			return s.readTag(ctx, c, name) // the token may have moved
 		}
 		if ok {
 			next.Mark = mark
@@ -277,7 +287,7 @@ func (s *Store) CreateTag(ctx context.Context, def hapax.Tag, mode hapax.CreateM
 		if err := s.missed(ctx, c); err != nil {
 			return err
 		}
-		tag, err = s.change(ctx, c, def.Name, func(old hapax.Tag) (hapax.Tag, error) {
+		tag, err = s.change(ctx, c, def.Name, 0, func(old hapax.Tag) (hapax.Tag, error) {
 			return driver.Revive(old, def, mode)
 		})
 		return err
@@ -290,20 +300,24 @@ func (s *Store) CreateTag(ctx context.Context, def hapax.Tag, mode hapax.CreateM
 
 // UpdateTag implements driver.TagStore.
 func (s *Store) UpdateTag(ctx context.Context, name string, u driver.TagUpdate) (hapax.Tag, error) {
-	return s.edit(ctx, "update a tag", name, func(old hapax.Tag) (hapax.Tag, error) { return driver.Update(old, u) })
+	floor := int64(0)
+	if u.Floor != nil {
+		floor = *u.Floor
+	}
+	return s.edit(ctx, "update a tag", name, floor, func(old hapax.Tag) (hapax.Tag, error) { return driver.Update(old, u) })
 }
 
 // DeleteTag implements driver.TagStore.
 func (s *Store) DeleteTag(ctx context.Context, name string) (hapax.Tag, error) {
-	return s.edit(ctx, "delete a tag", name, driver.Delete)
+	return s.edit(ctx, "delete a tag", name, 0, driver.Delete)
 }
 
-func (s *Store) edit(ctx context.Context, op, name string, f func(hapax.Tag) (hapax.Tag, error)) (tag hapax.Tag, err error) {
+func (s *Store) edit(ctx context.Context, op, name string, floor int64, f func(hapax.Tag) (hapax.Tag, error)) (tag hapax.Tag, err error) {
 	if err := hapax.ValidateName("tag", name); err != nil {
 		return hapax.Tag{}, err
 	}
 	err = s.do(ctx, op, func(ctx context.Context, c *sql.Conn) error {
-		tag, err = s.change(ctx, c, name, f)
+		tag, err = s.change(ctx, c, name, floor, f)
 		return err
 	})
 	if err != nil {

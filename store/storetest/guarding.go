@@ -297,6 +297,10 @@ func checkHandBackWith(e *env) {
 	_, err = e.guarding.HandBackWith(e.ctx, n.pulse(3, 4), a, a.Grant.Hi+1)
 	e.wantErr("a hand-back outside the segment", err, hapax.ErrInvalidArgument)
 	equal(e, "the next grant", e.allocate(tag.Name, 2).Grant, hapax.Grant{Lo: 4, Hi: 6})
+
+	open := e.allocate(tag.Name, 10)
+	e.floor(tag.Name, 12)
+	below("a hand-back below a floor inside the grant", open, 8, n.pulse(1, 3))
 }
 
 func checkTagsNamed(e *env) {

@@ -19,6 +19,8 @@ var handBackChecks = []check{
 	{"hand-back/adjoining", handsBack, checkAdjoining},
 	{"hand-back/below", handsBack, checkHandBackBelow},
 	{"hand-back/floor in between", handsBack, checkHandBackFloor},
+	{"hand-back/floor in a grant", handsBack, checkFloorInGrant},
+	{"hand-back/floor among grants", handsBack, checkFloorAmongGrants},
 	{"hand-back/token", handsBack, checkToken},
 	{"hand-back/deleted", handsBack, checkHandBackDeleted},
 	{"hand-back/at the same time", handsBack, checkHandBackChurn},

@@ -375,7 +375,29 @@ func TestHandBackControls(t *testing.T) {
 		}, []string{"hand-back/adjoining"}},
 		{"a run that a floor does not end", func(k *keeper) {
 			k.redefine = func(t driver.Tag, def hapax.Tag) driver.Tag { t.Tag = def; return t }
+			k.floored = func(t driver.Tag, _ int64) driver.Tag { return t }
 		}, []string{"hand-back/floor in between"}},
+		{"a floor that an open grant undoes", func(k *keeper) {
+			k.floored = func(t driver.Tag, _ int64) driver.Tag { return t }
+		}, []string{"hand-back/floor in a grant", "hand-back/floor among grants", "guard/hand-back"}},
+		{"a floor that a run undoes whose last grant lies above it", func(k *keeper) {
+			k.floored = func(t driver.Tag, floor int64) driver.Tag {
+				if t.Run <= 10 {
+					return t.Floored(floor)
+				}
+				return t
+			}
+		}, []string{"hand-back/floor in a grant"}},
+		{"a floor that does not raise the token", func(k *keeper) {
+			k.floored = func(t driver.Tag, floor int64) driver.Tag {
+				next := t.Floored(floor)
+				next.Token = t.Token
+				return next
+			}
+		}, []string{"hand-back/floor in a grant"}},
+		{"a floor that ends every run", func(k *keeper) {
+			k.floored = func(t driver.Tag, _ int64) driver.Tag { return t.Floored(hapax.MaxMark) }
+		}, []string{"hand-back/floor in a grant", "hand-back/floor in between"}},
 		{"an edit that writes the mark it read", func(k *keeper) { k.slowEdit = true }, []string{"segments/edited at the same time"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

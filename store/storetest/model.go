@@ -73,11 +73,15 @@ func (r *modelRun) step(name string) {
 		}
 		call = "UpdateTag"
 		got, gotErr = r.store.UpdateTag(r.ctx, name, u)
-		want, wantErr = r.model.redefine(name, func(t hapax.Tag) (hapax.Tag, error) { return driver.Update(t, u) })
+		floor := int64(0)
+		if u.Floor != nil {
+			floor = *u.Floor
+		}
+		want, wantErr = r.model.redefine(name, floor, func(t hapax.Tag) (hapax.Tag, error) { return driver.Update(t, u) })
 	case op < 11:
 		call = "DeleteTag"
 		got, gotErr = r.store.DeleteTag(r.ctx, name)
-		want, wantErr = r.model.redefine(name, driver.Delete)
+		want, wantErr = r.model.redefine(name, 0, driver.Delete)
 	case op < 12:
 		def := hapax.Tag{Name: name, Mark: r.rnd.Int64N(r.model[name].Mark + 50), Token: r.rnd.Int64N(r.model[name].Token + 3), Deleted: r.rnd.IntN(4) == 0}
 		if r.healing == nil {
@@ -89,7 +93,7 @@ func (r *modelRun) step(name string) {
 	default:
 		call = "Tag"
 		got, gotErr = r.store.Tag(r.ctx, name)
-		want, wantErr = r.model.redefine(name, func(t hapax.Tag) (hapax.Tag, error) { return t, nil })
+		want, wantErr = r.model.redefine(name, 0, func(t hapax.Tag) (hapax.Tag, error) { return t, nil })
 	}
 	if hapax.CodeOf(gotErr) != hapax.CodeOf(wantErr) {
 		r.Fatalf("%s: error is %v; want %v", call, gotErr, wantErr)
@@ -157,12 +161,12 @@ func (m model) change(name string, f func(driver.Tag) (driver.Tag, error)) error
 	return err
 }
 
-func (m model) redefine(name string, f func(hapax.Tag) (hapax.Tag, error)) (defined hapax.Tag, err error) {
-	err = m.change(name, func(t driver.Tag) (driver.Tag, error) {
-		defined, err = f(t.Tag)
-		return t.Redefined(defined), err
+func (m model) redefine(name string, floor int64, f func(hapax.Tag) (hapax.Tag, error)) (hapax.Tag, error) {
+	err := m.change(name, func(t driver.Tag) (driver.Tag, error) {
+		defined, err := f(t.Tag)
+		return t.Redefined(defined).Floored(floor), err
 	})
-	return defined, err
+	return m[name].Tag, err
 }
 
 func (m model) allocate(name string, n int64, last hapax.GrantKey) (a hapax.Allocation, err error) {

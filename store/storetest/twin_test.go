@@ -203,6 +203,7 @@ type keeper struct {
 	advance  func(t driver.Tag, n int64, last hapax.GrantKey) (hapax.Allocation, driver.Tag, error)
 	handBack func(t driver.Tag, a hapax.Allocation, next int64) (driver.Tag, error)
 	redefine func(t driver.Tag, def hapax.Tag) driver.Tag
+	floored  func(t driver.Tag, floor int64) driver.Tag
 	slowEdit bool // an edit reads first, and writes later
 
 	meeting sync.Mutex // is held for a guarded call
@@ -210,7 +211,7 @@ type keeper struct {
 }
 
 func newKeeper() *keeper {
-	return &keeper{twin: newTwin(), kept: map[string]driver.Tag{}, advance: driver.Advance, handBack: driver.HandBack, redefine: driver.Tag.Redefined, rules: rightRules()}
+	return &keeper{twin: newTwin(), kept: map[string]driver.Tag{}, advance: driver.Advance, handBack: driver.HandBack, redefine: driver.Tag.Redefined, floored: driver.Tag.Floored, rules: rightRules()}
 }
 
 func (k *keeper) change(name string, f func(driver.Tag) (driver.Tag, error)) error {
@@ -262,7 +263,12 @@ func (k *keeper) Tag(_ context.Context, name string) (tag hapax.Tag, err error) 
 func (k *keeper) UpdateTag(_ context.Context, name string, u driver.TagUpdate) (tag hapax.Tag, err error) {
 	edit := func(t driver.Tag) (driver.Tag, error) {
 		tag, err = driver.Update(t.Tag, u)
-		return k.redefine(t, tag), err
+		next := k.redefine(t, tag)
+		if u.Floor != nil {
+			next = k.floored(next, *u.Floor)
+		}
+		tag = next.Tag
+		return next, err
 	}
 	if !k.slowEdit {
 		err = k.change(name, edit)

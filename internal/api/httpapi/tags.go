@@ -71,7 +71,7 @@ type putBody struct {
 	Delta   *int64     `json:"delta"`     // only numbers that leave Rest when divided by it
 	Rest    *int64     `json:"remainder"` // 0 to Delta - 1
 	Pool    string     `json:"pool"`
-	Floor   *hapax.ID  `json:"floor"` // the next number is at least this
+	Floor   *hapax.ID  `json:"floor"` // what is granted from now on is at least this
 	Code    string     `json:"code"`
 	Zone    string     `json:"zone"` // of the code, where its spec names none
 
