@@ -15,7 +15,7 @@ import (
 // rooms are the packages that the pictures of calls in docs/architecture.md name.
 var rooms = map[string]string{
 	"httpapi": "internal/api/httpapi", "service": "internal/service", "watch": "internal/service/watch", "ledger": "internal/ledger",
-	"hapax": ".", "witness": "store/witness", "sqlstore": "store/sqlstore",
+	"hapax": ".", "witness": "store/witness", "driver": "store/driver", "sqlstore": "store/sqlstore",
 }
 
 // A step is one line of a picture: a function and who calls it.

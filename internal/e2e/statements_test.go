@@ -108,7 +108,7 @@ func (f *youngFleet) putBackDump(d dumper, away time.Duration) {
 	}
 	f.lease()
 	before := f.fenced()
-	carryOut(f.t, "DROP TABLE hapax_meta, hapax_tags, hapax_rows;", d.carryOut(f.server))
+	carryOut(f.t, "DROP TABLE hapax_meta, hapax_rows;", d.carryOut(f.server))
 	var over atomic.Bool
 	loaded := make(chan struct{})
 	go func() {

@@ -34,7 +34,8 @@ func (c *Calls) Begin(ctx context.Context) (context.Context, context.CancelFunc,
 	case timeout == 0:
 		timeout = defaultTimeout
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	// The caller's own context has not ended: the error does not look as if it had.
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %v", timeout))
 	return ctx, cancel, nil
 }
 

@@ -1,6 +1,7 @@
 package sqlstore_test
 
 import (
+	"strconv"
 	"testing"
 
 	"github.com/hapax-id/hapax/internal/testservers"
@@ -29,10 +30,14 @@ func benchmarkAllocate(b *testing.B, server *testservers.Server) {
 		}
 	})
 	b.Run("update", func(b *testing.B) {
-		db := s.DB()
-		query := s.Bind("UPDATE " + prefixOf(url) + "tags SET mark = mark + 1 WHERE name = ?")
+		if _, err := s.SwapRow(b.Context(), "t", "r", nil, []byte("0")); err != nil {
+			b.Fatal(err)
+		}
+		db, n := s.DB(), 0
+		query := s.Bind("UPDATE " + prefixOf(url) + "rows SET value = ? WHERE tbl = 't' AND name = 'r'")
 		for b.Loop() {
-			if _, err := db.ExecContext(b.Context(), query, "orders"); err != nil {
+			n++
+			if _, err := db.ExecContext(b.Context(), query, strconv.Itoa(n)); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -187,16 +187,6 @@ func (s *Store) exec(ctx context.Context, c *sql.Conn, query string, args ...any
 	return res.RowsAffected()
 }
 
-// insert adds a row unless there is one with its key, or the store is not the
-// one it was, and reports whether it did.
-func (s *Store) insert(ctx context.Context, c *sql.Conn, query string, args ...any) (bool, error) {
-	n, err := s.exec(ctx, c, query, args...)
-	if err != nil && s.dialect.classify(err) == exists {
-		return false, nil
-	}
-	return n == 1, err
-}
-
 // queryRow reads one row to the end of its statement, so that what a server
 // reports after the row, such as a failed commit, is an error too.
 func (s *Store) queryRow(ctx context.Context, c *sql.Conn, query string, args []any, dest ...any) error {

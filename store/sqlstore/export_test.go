@@ -4,16 +4,14 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"reflect"
-	"strings"
 	"time"
 )
 
-func (s *Store) Name() Dialect              { return s.dialect.name }
-func (s *Store) DB() *sql.DB                { return s.db }
-func (s *Store) Forget(tag string)          { s.forget(tag) }
-func (s *Store) Bind(query string) string   { return s.dialect.bind(query) }
-func (s *Store) SetTimeout(d time.Duration) { s.opts.Timeout = d }
+func (s *Store) Name() Dialect            { return s.dialect.name }
+func (s *Store) DB() *sql.DB              { return s.db }
+func (s *Store) Bind(query string) string { return s.dialect.bind(query) }
+
+func (s *Store) SetTimeout(d time.Duration) { s.opts.Timeout, s.calls.Timeout = d, d }
 
 func Value[T any](s *Store, query string) (v T, err error) {
 	err = s.do(context.Background(), "query", func(ctx context.Context, c *sql.Conn) error {
@@ -22,22 +20,12 @@ func Value[T any](s *Store, query string) (v T, err error) {
 	return v, err
 }
 
-// Statements returns all queries of a store by name, those that it reads older tables with aside.
+// Statements returns all queries of a store by name.
 func (s *Store) Statements() map[string]string {
-	all := map[string]string{}
-	fields := reflect.ValueOf(s.sql)
-	for i := range fields.NumField() {
-		name, value := fields.Type().Field(i).Name, fields.Field(i)
-		if strings.HasPrefix(name, "older") || value.Kind() != reflect.String || value.Len() == 0 {
-			continue
-		}
-		all[name] = strings.Replace(value.String(), "{marks}", s.Bind(s.dialect.mark), 1)
-	}
-	for i, q := range s.sql.anyOf {
-		all[fmt.Sprint("anyOf", i)] = q
-	}
-	for call, q := range s.sql.guarded {
-		all[fmt.Sprint("guarded", call)] = q.text
+	q := s.sql
+	all := map[string]string{"whole": q.whole, "meta": q.meta, "metaInsert": q.metaInsert, "clock": q.clock, "scan": q.scan, "get": q.get, "anyRow": q.anyRow}
+	for i, step := range q.steps {
+		all[fmt.Sprint("step", i)] = step
 	}
 	return all
 }

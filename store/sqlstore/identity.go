@@ -5,16 +5,17 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"fmt"
+	"strconv"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/driver"
 )
 
-// The row of the meta table that every store has: now, and before format 3.
-const (
-	metaStoreID       = "id"
-	metaStoreIDBefore = "store_id"
-)
+// metaStoreID is the row of the meta table that every store has.
+const metaStoreID = "id"
+
+// format is that of the tables. It stands with the ID, in each row of the meta table.
+const format = 4
 
 // startAnew is the way out where what was lost cannot be restored.
 const startAnew = "drop all tables of the store and run hapax adopt --server URL, which raises the marks of the empty store to what the nodes know (in a program of your own: Options.Adopt, once)"
@@ -32,7 +33,7 @@ func (s *Store) bootstrap(ctx context.Context, c *sql.Conn, srv server) error {
 		}
 	}
 	meta, err := s.isWhole(ctx, c)
-	if err == nil && idOf(meta) == "" {
+	if err == nil && meta[metaStoreID] == "" {
 		meta, err = s.complete(ctx, c)
 	}
 	if err != nil {
@@ -44,7 +45,7 @@ func (s *Store) bootstrap(ctx context.Context, c *sql.Conn, srv server) error {
 	for _, setting := range srv.lossy {
 		s.opts.Warn(WarnNotDurable, "the server may lose what it acknowledged: "+setting)
 	}
-	s.id = idOf(meta)
+	s.id = meta[metaStoreID]
 	if len(srv.settle) == 0 { // else the session is still to be settled
 		if key, err := keyOf(c); err == nil {
 			s.noteChecked(key, srv.identity)
@@ -56,36 +57,21 @@ func (s *Store) bootstrap(ctx context.Context, c *sql.Conn, srv server) error {
 // isWhole returns what the meta table holds, where nothing is missing of a store of this format
 // that has been used. It is one round trip: a distant server takes long for each.
 func (s *Store) isWhole(ctx context.Context, c *sql.Conn) (map[string]string, error) {
-	rows, err := texts(ctx, c, s.sql.whole, int64(formatNow))
+	rows, err := texts(ctx, c, s.sql.whole, int64(format))
 	switch s.dialect.classify(err) {
 	case noTable, noColumn:
 		return nil, nil
 	}
-	s.excludes.Store(len(rows) > 0)
 	return pairs(rows), err
 }
 
 // complete creates what is missing of a store, and returns what the meta table holds.
 func (s *Store) complete(ctx context.Context, c *sql.Conn) (map[string]string, error) {
-	format, err := s.formatOf(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	if s.opts.Look {
-		if err := s.wouldChange(ctx, c, format); err != nil {
-			return nil, err
-		}
-	}
-	if format == formatFirst {
-		if err := s.migrateFirst(ctx, c); err != nil {
-			return nil, err
-		}
-	}
 	meta, err := s.assess(ctx, c)
-	if err != nil || idOf(meta) != "" {
+	if err != nil || meta[metaStoreID] != "" {
 		return meta, err
 	}
-	if _, err := s.exec(ctx, c, s.sql.metaInsert, metaStoreID, rand.Text(), int64(formatNow)); err != nil && s.dialect.classify(err) != exists {
+	if _, err := s.exec(ctx, c, s.sql.metaInsert, metaStoreID, rand.Text(), int64(format)); err != nil && s.dialect.classify(err) != exists {
 		return nil, err
 	}
 	return s.readMeta(ctx, c)
@@ -98,35 +84,28 @@ func (s *Store) assess(ctx context.Context, c *sql.Conn) (map[string]string, err
 	if err != nil && s.dialect.classify(err) != noTable {
 		return nil, err
 	}
-	create, used := err != nil, false
-	for _, query := range s.sql.anyOf {
-		rows, err := texts(ctx, c, query)
-		if err != nil && s.dialect.classify(err) != noTable {
-			return nil, err
-		}
-		create = create || err != nil
-		used = used || len(rows) > 0
+	rows, lacks := texts(ctx, c, s.sql.anyRow)
+	if lacks != nil && s.dialect.classify(lacks) != noTable {
+		return nil, lacks
 	}
-	if used && idOf(meta) == "" { // unless another process has just created it
+	create, used := err != nil || lacks != nil, len(rows) > 0
+	if used && meta[metaStoreID] == "" { // unless another process has just created it
 		if meta, err = s.readMeta(ctx, c); err != nil && s.dialect.classify(err) != noTable {
 			return nil, err
 		}
 	}
-	id := idOf(meta)
+	id := meta[metaStoreID]
 	switch {
-	case s.opts.Adopt:
+	case s.opts.Adopt && !s.opts.Look:
 	case id != "" && create:
 		return nil, fmt.Errorf("%w: a table of store %s is gone; restore it, or "+startAnew, hapax.ErrStoreReplaced, id)
 	case id == "" && used:
 		return nil, fmt.Errorf("%w: its ID is gone, but its tables hold data; restore it, or "+startAnew, hapax.ErrStoreReplaced)
-	case id == "" && s.opts.Existing != nil && s.opts.Existing():
+	case id == "" && (s.opts.Look || s.opts.Existing != nil && s.opts.Existing()):
 		return nil, &driver.WouldChangeError{What: driver.NewStore}
 	}
 	if !create {
-		if s.opts.Look {
-			return meta, nil
-		}
-		return meta, s.addToken(ctx, c)
+		return meta, nil
 	}
 	for _, statement := range s.sql.schema {
 		// Another process may be creating the same table.
@@ -137,25 +116,20 @@ func (s *Store) assess(ctx context.Context, c *sql.Conn) (map[string]string, err
 	return s.readMeta(ctx, c)
 }
 
-// addToken adds the column for fencing tokens to a table that an earlier version
-// made. Several processes may do so at once.
-func (s *Store) addToken(ctx context.Context, c *sql.Conn) error {
-	_, err := c.ExecContext(ctx, s.sql.fenced)
-	if err == nil || s.dialect.classify(err) != noColumn {
-		return err
-	}
-	_, err = c.ExecContext(ctx, s.sql.addFencing)
-	switch {
-	case err == nil, s.dialect.classify(err) == exists:
-		return nil
-	case s.dialect.classify(err) == forbidden:
-		return fmt.Errorf("%w: the table of tags has no column token yet, and the account may not add it; run as its owner: %s: %w", hapax.ErrStoreUnavailable, s.sql.addFencing, err)
-	}
-	return err
-}
-
+// readMeta returns what the meta table holds. It refuses that of another format, and leaves it
+// as it is.
 func (s *Store) readMeta(ctx context.Context, c *sql.Conn) (map[string]string, error) {
+	place := "the table " + s.opts.Prefix + "meta"
 	rows, err := texts(ctx, c, s.sql.meta)
+	if s.dialect.classify(err) == noColumn { // that of the first formats
+		return nil, driver.CheckFormat(place, 0, format)
+	}
+	for _, row := range rows {
+		found, _ := strconv.ParseInt(row[2], 10, 64) // what is no number is another format
+		if err := driver.CheckFormat(place, found, format); err != nil {
+			return nil, err
+		}
+	}
 	return pairs(rows), err
 }
 
@@ -189,7 +163,7 @@ func (s *Store) judge(ctx context.Context, c *sql.Conn, srv server) error {
 		}
 		return err
 	}
-	if id := idOf(meta); id != s.id {
+	if id := meta[metaStoreID]; id != s.id {
 		return replacedError(id, s.id)
 	}
 	for _, statement := range srv.settle {
@@ -200,14 +174,12 @@ func (s *Store) judge(ctx context.Context, c *sql.Conn, srv server) error {
 	return nil
 }
 
-// missed explains a write that found nothing to change: it fails if that is not
-// because of the row.
-func (s *Store) missed(ctx context.Context, c *sql.Conn) error {
-	rows, err := texts(ctx, c, s.sql.here, s.dialect.args([]any{s.id})...)
-	if err == nil && len(rows) == 0 {
-		err = s.check(ctx, c)
+// notHere explains an answer in which the store's ID was missing.
+func (s *Store) notHere(ctx context.Context, c *sql.Conn) error {
+	if err := s.check(ctx, c); err != nil {
+		return err
 	}
-	return err
+	return fmt.Errorf("%w: the store was another one for a moment", hapax.ErrStoreUnavailable)
 }
 
 func replacedError(found, known string) error {

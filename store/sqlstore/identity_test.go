@@ -118,7 +118,7 @@ func TestNothingIsCut(t *testing.T) {
 	server := testservers.MariaDB(t, "--sql-mode=")
 	url := fresh(server.URL)
 	s := open(t, url, sqlstore.Options{})
-	run(t, s, "ALTER TABLE "+prefixOf(url)+"tags MODIFY name VARBINARY(4) NOT NULL")
+	run(t, s, "ALTER TABLE "+prefixOf(url)+"rows MODIFY name VARBINARY(4) NOT NULL")
 	_, err := s.CreateTag(t.Context(), must(hapax.Tag{Name: "orders"}.WithDefaults()), hapax.CreateFirstUse)
 	wantErr(t, "a name that does not fit", err, hapax.ErrStoreUnavailable)
 }
@@ -259,7 +259,7 @@ func TestReplacedStore(t *testing.T) {
 	onServers(t, func(t *testing.T, server *testservers.Server, url string) {
 		for what, replace := range map[string]func(t *testing.T, s *sqlstore.Store, url, prefix string){
 			"another store": func(t *testing.T, s *sqlstore.Store, url, prefix string) {
-				for _, table := range []string{"meta", "tags", "rows"} {
+				for _, table := range []string{"meta", "rows"} {
 					run(t, s, "DROP TABLE "+prefix+table)
 				}
 				other := open(t, url, sqlstore.Options{})
@@ -270,7 +270,7 @@ func TestReplacedStore(t *testing.T) {
 			},
 			"its ID is gone": func(t *testing.T, s *sqlstore.Store, _, prefix string) { run(t, s, "DELETE FROM "+prefix+"meta") },
 			"its tables are gone": func(t *testing.T, s *sqlstore.Store, _, prefix string) {
-				for _, table := range []string{"meta", "tags", "rows"} {
+				for _, table := range []string{"meta", "rows"} {
 					run(t, s, "DROP TABLE "+prefix+table)
 				}
 			},

@@ -17,7 +17,6 @@ import (
 func TestOpenRefusesLostParts(t *testing.T) {
 	onServers(t, func(t *testing.T, _ *testservers.Server, url string) {
 		for what, lose := range map[string]string{
-			"the tags":       "DROP TABLE {}tags",
 			"the rows":       "DROP TABLE {}rows",
 			"the meta table": "DROP TABLE {}meta",
 			"the ID":         "DELETE FROM {}meta WHERE name = 'id'",

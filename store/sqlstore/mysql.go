@@ -16,21 +16,12 @@ import (
 //go:embed mysql.sql
 var mysqlScript string
 
-// mysqlKeyHeld is added to the mark that an allocation returns where the caller's
-// last key was that of the allocation before.
-const mysqlKeyHeld = -1 << 63
-
 var mysqlDialect = dialect{
 	name:   MySQL,
 	script: mysqlScript,
-	bytes:  "VARBINARY(2048)",
-	hash:   "VARBINARY(32)",
 	// The strict mode refuses values that a column cannot hold instead of cutting
 	// them. The isolation level is the one that every binlog format allows; the
 	// name of its variable depends on the version.
-	guarded:     mysqlGuarded,
-	answer:      mysqlAnswer,
-	handBackAll: mysqlHandBackAll,
 	session: []string{
 		"SET SESSION autocommit = 1, sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'",
 		"SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
@@ -40,18 +31,8 @@ var mysqlDialect = dialect{
 	bind:    func(query string) string { return query },
 	args:    mysqlArgs,
 
-	// Assignments count from left to right: each reads only columns that are
-	// assigned later. The server remembers the new mark, with its highest bit set
-	// if the key is held, and returns it with the answer to the UPDATE.
-	allocate: "run = IF(LAST_INSERT_ID(CAST(mark + ? AS UNSIGNED) + CAST(key_hash = ? AS UNSIGNED) * 9223372036854775808) <> 0 AND key_hash = ?, run, 0) + ?, key_hash = ?, mark = mark + ?",
-	allocateArgs: func(last, next string, width int64) []any {
-		return []any{width, last, last, width, next, width}
-	},
-	raise: "mark = LAST_INSERT_ID(GREATEST(mark, ?))",
-	swap:  mysqlSwap,
-
-	mark:     "SELECT ? AS name, ? AS mark, ? AS hash, ? AS run",
-	setMarks: "UPDATE {tags} t JOIN ({marks}) m ON t.name = m.name SET t.mark = m.mark, t.key_hash = m.hash, t.run = m.run",
+	getRows:  mysqlGetRows,
+	stepRows: mysqlStepRows,
 
 	clock:    "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))",
 	classify: mysqlClassify,
@@ -166,22 +147,6 @@ func mysqlArgs(args []any) []any {
 		}
 	}
 	return args
-}
-
-func mysqlSwap(ctx context.Context, c *sql.Conn, query string, args []any) (mark, run int64, ok bool, err error) {
-	res, err := c.ExecContext(ctx, query, args...)
-	if err != nil {
-		return 0, 0, false, err
-	}
-	n, err := res.RowsAffected()
-	if n != 1 || err != nil {
-		return 0, 0, false, err
-	}
-	mark, err = res.LastInsertId()
-	if mark < 0 {
-		mark, run = mark-mysqlKeyHeld, -1
-	}
-	return mark, run, err == nil, err
 }
 
 // mysqlNumber returns the number of a server's error, or 0 for any other. The Go

@@ -21,18 +21,14 @@ var postgresScript string
 var postgresDialect = dialect{
 	name:   PostgreSQL,
 	script: postgresScript,
-	bytes:  "BYTEA",
-	hash:   `TEXT COLLATE "C"`,
+	texts:  true,
 	// Commits are durable even if that is not the server's default. The isolation
 	// level is the one under which an UPDATE waits for the row and then sees it as
 	// it is. The server has to tell its warnings. Rows are found by
 	// their keys: a planner that takes a small table for one page reads all of it each time. A
 	// query without a key would count as so dear then that the server compiles it, for a tenth
 	// of a second on each connection.
-	guarded:     postgresGuarded,
-	answer:      postgresAnswer,
-	handBackAll: postgresHandBackAll,
-	enter:       postgresEnter,
+	enter: postgresEnter,
 	session: []string{`SELECT
 		COALESCE(current_setting('hapax.session', true), ''),
 		set_config('hapax.session', ?, false),
@@ -40,20 +36,18 @@ var postgresDialect = dialect{
 			WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, false),
 		set_config('default_transaction_isolation', 'read committed', false),
 		set_config('enable_seqscan', 'off', false),
+		set_config('enable_hashjoin', 'off', false),
+		set_config('enable_mergejoin', 'off', false),
+		(SELECT set_config(name, 'force_generic_plan', false) FROM pg_settings WHERE name = 'plan_cache_mode'),
 		set_config('client_min_messages', 'warning', false)`},
 	inspect: postgresInspect,
 	bind:    postgresBind,
 	args:    func(args []any) []any { return args },
 
-	// Expressions see the row as it was.
-	allocate:     "run = CASE WHEN key_hash = ? THEN run ELSE 0 END + ?, key_hash = ?, mark = mark + ?",
-	allocateArgs: func(last, next string, width int64) []any { return []any{last, width, next, width} },
-	raise:        "mark = GREATEST(mark, ?)",
-	returning:    " RETURNING mark, run",
-	swap:         postgresSwap,
-
-	mark:     `SELECT CAST(? AS text) COLLATE "C" AS name, CAST(? AS bigint) AS mark, CAST(? AS text) AS hash, CAST(? AS bigint) AS run`,
-	setMarks: "UPDATE {tags} t SET mark = m.mark, key_hash = m.hash, run = m.run FROM ({marks}) m WHERE t.name = m.name",
+	get:      postgresGet,
+	steps:    postgresSteps(),
+	getRows:  postgresGetRows,
+	stepRows: postgresStepRows,
 
 	clock:    "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
 	classify: postgresClassify,
@@ -185,16 +179,6 @@ func postgresBind(query string) string {
 		n++
 	}
 	return b.String()
-}
-
-// postgresSwap scans through QueryRow, which reads the statement to its end: the
-// row comes before the commit.
-func postgresSwap(ctx context.Context, c *sql.Conn, query string, args []any) (mark, run int64, ok bool, err error) {
-	err = c.QueryRowContext(ctx, query, args...).Scan(&mark, &run)
-	if errors.Is(err, sql.ErrNoRows) {
-		return 0, 0, false, nil
-	}
-	return mark, run, err == nil, err
 }
 
 // postgresState returns the code of a server's error, empty for any other.

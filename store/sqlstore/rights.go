@@ -3,7 +3,6 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
-	"strings"
 )
 
 // rights are statements that change nothing, each of which needs a right that a store
@@ -12,9 +11,6 @@ import (
 var (
 	rights = []string{
 		"INSERT INTO {meta} SELECT * FROM {meta} WHERE name = '' AND name <> ''",
-		"UPDATE {meta} SET value = value WHERE name = '' AND name <> ''",
-		"INSERT INTO {tags} SELECT * FROM {tags} WHERE name = '' AND name <> ''",
-		"UPDATE {tags} SET mark = mark WHERE name = '' AND name <> ''",
 		"INSERT INTO {rows} SELECT * FROM {rows} WHERE tbl = '' AND tbl <> ''",
 		"UPDATE {rows} SET value = value WHERE tbl = '' AND tbl <> ''",
 		"DELETE FROM {rows} WHERE tbl = '' AND tbl <> ''",
@@ -25,10 +21,9 @@ var (
 // mayAll returns the error with which the server refuses the account what a store needs,
 // for who only looks: it shows before a server is started.
 func (s *Store) mayAll(ctx context.Context, c *sql.Conn) error {
-	names := strings.NewReplacer("{meta}", s.opts.Prefix+"meta", "{tags}", s.opts.Prefix+"tags", "{rows}", s.opts.Prefix+"rows")
 	creates := false
 	for _, statement := range rights {
-		if _, err := c.ExecContext(ctx, names.Replace(statement)); err != nil {
+		if _, err := c.ExecContext(ctx, s.sql.names.Replace(statement)); err != nil {
 			if s.dialect.classify(err) != noTable {
 				return err
 			}
@@ -38,7 +33,7 @@ func (s *Store) mayAll(ctx context.Context, c *sql.Conn) error {
 	if !creates {
 		return nil
 	}
-	if _, err := c.ExecContext(ctx, names.Replace(rightToCreate)); s.dialect.classify(err) != noTable {
+	if _, err := c.ExecContext(ctx, s.sql.names.Replace(rightToCreate)); s.dialect.classify(err) != noTable {
 		return err
 	}
 	return nil

@@ -1,27 +1,34 @@
 // Package sqlstore keeps tags, pools and workers in MySQL (5.7 or later), MariaDB or
 // PostgreSQL (10 or later), over database/sql.
 //
+// # Tables
+//
+// All rows lie in one table, by the name of their table and their own; the tags have none. Their
+// values are JSON or plain text, which people can read: in PostgreSQL as text, in MySQL as bytes
+// (CONVERT(value USING utf8mb4) shows them). A second table holds the store's ID, and the format.
+//
+//	hapax_rows  tbl, name, value   '', 'orders', '{"kind":"segment","start":1,…,"mark":4001}'
+//	hapax_meta  name, value, format
+//
 // # Writing
 //
-// Every change is one statement that commits by itself: an UPDATE or DELETE
-// which names what it expects, or an INSERT. There are no transactions of
-// several statements, so that there is no COMMIT of its own whose outcome could
-// be unknown, nothing is locked between round trips, and the server's default
-// isolation level does not matter. In the steady state Allocate and HandBack are
-// one round trip each: the store remembers a tag's definition, and the UPDATE
-// applies only if the stored one is the same. The marks themselves are never
-// remembered.
+// The store is driver.Base above a driver.KV. A step of PostgreSQL is one statement: it locks the
+// rows in one order, judges each as it is then, and changes them. In MySQL a single change, a
+// beat and the grants of a node are one statement too, an UPDATE that names the rows as it
+// expects them. Where it finds another one it has changed nothing: a single change is then
+// refused with the row as it is, and any other step is made in a short transaction, as those
+// are that have another form.
 //
-// A statement whose answer did not arrive may have been carried out. It is
-// reported as hapax.ErrStoreUnavailable and never repeated here. What certainly
-// was not carried out (no connection, a deadlock's victim) is tried again with
-// a growing, random delay until the call's deadline.
+// A statement that is alone commits by itself. What commits, with or without a COMMIT, and has
+// no answer may have been carried out. It is reported as hapax.ErrStoreUnavailable and never
+// repeated here. What certainly was not carried out (no connection, a deadlock's victim) is
+// tried again with a growing, random delay until the call's deadline.
 //
 // # Which server
 //
 // A table holds the store's random ID. Every connection must lead to the ID that
 // New found, on a server that accepts writes, when it is used first and again after
-// half an hour; and every write names the ID. So a replica, and another database
+// half an hour; and every statement names the ID. So a replica, and another database
 // behind the same address, are noticed.
 //
 // New refuses what an open store refuses, also a store of which a table or the ID
@@ -96,6 +103,12 @@ const (
 	DefaultMaxConns = 8
 	MaxMaxConns     = 1000
 	DefaultTimeout  = 5 * time.Second
+)
+
+// Limits of one step.
+const (
+	maxChanges = 500
+	maxBytes   = 512 << 10
 )
 
 // Codes of Options.Warn.
@@ -175,11 +188,15 @@ func (o Options) withDefaults() (Options, error) {
 	return o, handle.CheckPrefix(o.Prefix)
 }
 
+// base gives a Store its methods without a field that outsiders see.
+type base = driver.Base
+
 // A Store is a store in a SQL database. Its methods are safe for concurrent
 // use.
 type Store struct {
-	driver.Leases
+	*base // tags and rows
 
+	calls   driver.Calls
 	db      *sql.DB
 	dialect *dialect
 	opts    Options
@@ -187,15 +204,9 @@ type Store struct {
 	id      string // the store's ID as New found it
 	run     string // random, of this handle
 	closed  atomic.Bool
-	convoy  driver.Convoy // of the guarded calls
 
-	migrated string      // what New changed of what an older version left
-	excludes atomic.Bool // older versions are known to be kept from the store
-
-	mu      sync.Mutex       // guards the fields below
-	tags    map[string]known // what is remembered of tags
-	joins   []byte           // the counter of joins, as a guarded call has found it last
-	checked map[any]checked  // by driver's connection
+	mu      sync.Mutex      // guards what follows
+	checked map[any]checked // by driver's connection
 }
 
 // New returns the store in the database that the handle leads to. It creates
@@ -207,9 +218,8 @@ type Store struct {
 // and client_min_messages in PostgreSQL. Give it a handle of its own if that is
 // not what the rest of the program expects.
 //
-// The account needs SELECT, INSERT and UPDATE on tables that exist, see Schema,
-// and DELETE on that of the rows, or also the right to create them, and once that to
-// alter the table of tags where an earlier version has made it. In MySQL's
+// The account needs SELECT and INSERT on tables that exist, see Schema, and UPDATE
+// and DELETE on that of the rows, or also the right to create them. In MySQL's
 // group replication it needs SELECT on
 // performance_schema.replication_group_members.
 //
@@ -234,9 +244,10 @@ func open(ctx context.Context, db *sql.DB, d Dialect, opts Options) (*Store, err
 	}
 	s := &Store{
 		db: db, dialect: impl, opts: opts, sql: newStatements(impl, opts.Prefix),
-		run: rand.Text(), tags: map[string]known{}, checked: map[any]checked{},
+		run: rand.Text(), checked: map[any]checked{},
+		calls: driver.Calls{Service: string(d), Timeout: opts.Timeout},
 	}
-	s.Leases = driver.LeasesIn(s)
+	s.base = driver.NewBase(&s.calls, space{s}, driver.BaseOptions{MaxChanges: maxChanges, MaxBytes: maxBytes})
 	err = s.retry(ctx, "open", func(ctx context.Context) error {
 		var srv server
 		enter := func(ctx context.Context, c *sql.Conn) (err error) {
@@ -253,7 +264,8 @@ func open(ctx context.Context, db *sql.DB, d Dialect, opts Options) (*Store, err
 
 // Close implements driver.Store. Later calls fail with ErrClosed.
 func (s *Store) Close() error {
-	if s.closed.Swap(true) || !s.opts.CloseDB {
+	s.closed.Store(true)
+	if !s.calls.End() || !s.opts.CloseDB {
 		return nil
 	}
 	return s.db.Close()
@@ -277,7 +289,7 @@ func (s *Store) Ping(ctx context.Context) error {
 func (s *Store) StoreID(ctx context.Context) (id string, err error) {
 	err = s.do(ctx, "read the store ID", func(ctx context.Context, c *sql.Conn) error {
 		meta, err := s.readMeta(ctx, c)
-		if id = idOf(meta); err == nil && id == "" {
+		if id = meta[metaStoreID]; err == nil && id == "" {
 			err = replacedError("", s.id)
 		}
 		return err

@@ -203,6 +203,16 @@ func TestConformance(t *testing.T) {
 	})
 }
 
+func TestKV(t *testing.T) {
+	onServers(t, func(t *testing.T, _ *testservers.Server, url string) {
+		storetest.RunKV(t, storetest.Harness{
+			Open:         func(t testing.TB) storetest.Handle { return open(t, url, sqlstore.Options{}) },
+			URL:          url,
+			Capabilities: storetest.Capabilities{Shared: true, Durable: true},
+		})
+	})
+}
+
 // silence is the harness's way to a store that says nothing any more; nil for a server
 // that existed before, which is not to be disturbed.
 func silence(server *testservers.Server, url string) func(testing.TB, time.Duration) (func(context.Context) (storetest.Handle, error), func()) {

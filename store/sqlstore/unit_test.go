@@ -29,7 +29,7 @@ func TestSchemaArguments(t *testing.T) {
 		t.Errorf("a bad prefix: %v", err)
 	}
 	script, err := Schema(PostgreSQL, "")
-	if err != nil || !strings.Contains(script, " "+DefaultPrefix+"tags (") {
+	if err != nil || !strings.Contains(script, " "+DefaultPrefix+"rows (") {
 		t.Errorf("the script has no default prefix: %v\n%s", err, script)
 	}
 }
@@ -47,7 +47,7 @@ func TestSchemaFiles(t *testing.T) {
 		if err != nil || err2 != nil || plain != string(file) {
 			t.Errorf("%s.sql is not what Schema returns: %v, %v", d, err, err2)
 		}
-		if strings.Count(other, "CREATE TABLE IF NOT EXISTS my_") != 3 || strings.Contains(other, DefaultPrefix) {
+		if strings.Count(other, "CREATE TABLE IF NOT EXISTS my_") != 2 || strings.Contains(other, DefaultPrefix) {
 			t.Errorf("the tables of another prefix are %s", other)
 		}
 	}
@@ -147,18 +147,6 @@ func TestAttempts(t *testing.T) {
 			t.Errorf("with an ended context: %d attempts, %v", len(at), err)
 		}
 	})
-}
-
-func TestRememberedTagsAreBounded(t *testing.T) {
-	s := &Store{tags: map[string]known{}}
-	for i := range int64(maxTags + 10) {
-		if _, err := s.granted(hapax.Tag{Name: fmt.Sprint(i), Start: 1}, hapax.Grant{Lo: 1, Hi: 2}, 1, "", ""); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if len(s.tags) > maxTags {
-		t.Errorf("%d tags are remembered, want %d at most", len(s.tags), maxTags)
-	}
 }
 
 // A group's name is the server's identity only while the server is a working
@@ -282,13 +270,13 @@ func (a answering) QueryContext(_ context.Context, query string, _ []driver.Name
 
 type answer struct{ rows [][2]string }
 
-func (*answer) Columns() []string { return []string{"name", "value"} }
+func (*answer) Columns() []string { return []string{"name", "value", "format"} }
 func (*answer) Close() error      { return nil }
 func (a *answer) Next(dest []driver.Value) error {
 	if len(a.rows) == 0 {
 		return io.EOF
 	}
-	dest[0], dest[1] = a.rows[0][0], a.rows[0][1]
+	dest[0], dest[1], dest[2] = a.rows[0][0], a.rows[0][1], int64(format)
 	a.rows = a.rows[1:]
 	return nil
 }

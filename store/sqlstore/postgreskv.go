@@ -1,0 +1,202 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"strings"
+
+	"github.com/hapax-id/hapax/store/driver"
+)
+
+// A shape tells what kinds of changes a step has.
+type shape int
+
+const (
+	updates   shape = 1 << iota
+	deletes         // of rows
+	inserts         // that are made or not
+	founds          // inserts that are made, or nothing is done
+	raises          // of rows that may be missing
+	allShapes = iota
+)
+
+func shapeOf(items []*item) (s shape) {
+	for _, it := range items {
+		switch {
+		case it.role == beats:
+			s |= updates
+		case it.role == raised:
+			s |= updates | raises
+		case it.swaps() && it.next == nil:
+			s |= deletes
+		case it.swaps():
+			s |= updates
+		case it.adds() && it.role == each:
+			s |= inserts
+		case it.adds():
+			s |= founds
+		}
+	}
+	return s
+}
+
+const (
+	postgresGet = "SELECT 0::bigint, value FROM {meta} WHERE name = '" + metaStoreID + "' AND value = ? UNION ALL SELECT k.i, {value}" +
+		" FROM unnest(CAST(CAST(? AS text) AS text[]), CAST(CAST(? AS text) AS text[])) WITH ORDINALITY AS k(tbl, name, i) JOIN {rows} r ON r.tbl = k.tbl AND r.name = k.name"
+
+	// The rows are locked one after the other, in the order of the items, and each is then as it
+	// is now, which may be later than the statement's snapshot. Changes follow when all were
+	// judged. A fence is that of the snapshot: one that was acknowledged before the statement
+	// began is seen.
+	postgresStep = `WITH here AS (SELECT EXISTS (SELECT 1 FROM {meta} WHERE name = '` + metaStoreID + `' AND value = ?) AS here),
+		item AS (SELECT u.*, CASE WHEN u.role IN ('a', 'k')
+				THEN (SELECT r.value FROM {rows} r WHERE r.tbl = u.tbl AND r.name = u.name)
+				ELSE (SELECT r.value FROM {rows} r WHERE r.tbl = u.tbl AND r.name = u.name FOR UPDATE) END AS value
+			FROM unnest(CAST(CAST(? AS text) AS text[]), CAST(CAST(? AS text) AS text[]), CAST(CAST(? AS text) AS text[]),
+				CAST(CAST(? AS text) AS text[]), CAST(CAST(? AS text) AS text[])) WITH ORDINALITY AS u(role, tbl, name, old, next, i) OFFSET 0),
+		judged AS (SELECT *, CASE WHEN role = 'a' THEN value IS NULL
+				WHEN role IN ('s', 't', 'e') THEN value COLLATE "C" IS NOT DISTINCT FROM old
+				WHEN role IN ('l', 'b') THEN COALESCE(value COLLATE "C" >= old, false) ELSE true END AS fits FROM item),
+		met AS (SELECT here AND NOT EXISTS (SELECT 1 FROM judged WHERE NOT fits AND role <> 'e') AS met FROM here)`
+	postgresUpdates = `, change AS (UPDATE {rows} r SET value = j.next FROM judged j WHERE (SELECT met FROM met) AND r.tbl = j.tbl AND r.name = j.name
+			AND j.fits AND j.next IS NOT NULL AND (j.role IN ('t', 'e') OR j.value COLLATE "C" < j.next))`
+	postgresDeletes = `, removal AS (DELETE FROM {rows} r USING judged j WHERE (SELECT met FROM met) AND r.tbl = j.tbl AND r.name = j.name
+			AND j.fits AND j.next IS NULL AND j.role IN ('t', 'e'))`
+	postgresAdds = `INSERT INTO {rows} AS r (tbl, name, value) SELECT j.tbl, j.name, j.next FROM judged j
+			WHERE (SELECT met FROM met) AND j.fits AND j.value IS NULL AND j.next IS NOT NULL AND j.role = `
+	postgresInserts = ", addition AS (" + postgresAdds + "'e' ON CONFLICT DO NOTHING RETURNING r.tbl, r.name)"
+	postgresFounds  = ", foundation AS (" + postgresAdds + "'t')"
+	postgresRaises  = ", raise AS (" + postgresAdds + "'r' ON CONFLICT (tbl, name) DO UPDATE SET value = excluded.value WHERE r.value < excluded.value)"
+	postgresTell    = ` SELECT 0::bigint, met, NULL::text, NULL::text FROM here CROSS JOIN met WHERE here
+		UNION ALL SELECT i, true, CASE WHEN value IS NULL THEN NULL ELSE {value} END, NULL FROM judged WHERE NOT fits OR role = 'k' OR NOT (SELECT met FROM met)`
+	postgresTellInserts = " UNION ALL SELECT -1, true, tbl, name FROM addition"
+)
+
+// postgresSteps are the statements of all shapes.
+func postgresSteps() []string {
+	all := make([]string, 1<<allShapes)
+	for i := range all {
+		text, tell := postgresStep, postgresTell
+		for _, part := range []struct {
+			of   shape
+			text string
+		}{{updates, postgresUpdates}, {deletes, postgresDeletes}, {inserts, postgresInserts}, {founds, postgresFounds}, {raises, postgresRaises}} {
+			if shape(i)&part.of != 0 {
+				text += part.text
+			}
+		}
+		if shape(i)&inserts != 0 {
+			tell += postgresTellInserts
+		}
+		all[i] = text + tell
+	}
+	return all
+}
+
+func postgresGetRows(ctx context.Context, c *sql.Conn, s *Store, keys []driver.Key) ([]driver.Cell, error) {
+	tables, names := make([]*string, len(keys)), make([]*string, len(keys))
+	cells := make([]driver.Cell, len(keys))
+	for i := range keys {
+		tables[i], names[i], cells[i].Known = &keys[i].Table, &keys[i].Name, true
+	}
+	err := s.read(ctx, c, s.sql.get, []any{s.id, textArray(tables), textArray(names)}, func(rows *sql.Rows) (here bool, err error) {
+		var i int
+		var value []byte
+		if err := rows.Scan(&i, &value); err != nil || i == 0 {
+			return true, err
+		}
+		cells[i-1].Value, err = s.dialect.value(keys[i-1], value)
+		return false, err
+	})
+	return cells, err
+}
+
+// postgresStepRows makes a step by one statement. It is made anew where another process has
+// added a row meanwhile that all else hangs on.
+func postgresStepRows(ctx context.Context, c *sql.Conn, s *Store, step driver.Step, items []*item) (driver.Result, error) {
+	for {
+		r, err := postgresTryStep(ctx, c, s, step, items)
+		if err == nil || s.dialect.classify(err) != exists {
+			return r, err
+		}
+	}
+}
+
+func postgresTryStep(ctx context.Context, c *sql.Conn, s *Store, step driver.Step, items []*item) (driver.Result, error) {
+	columns := [5][]*string{}
+	for _, it := range items {
+		r := string(it.role)
+		for i, text := range []*string{&r, &it.Table, &it.Name, s.textOf(it.old), s.textOf(it.next)} {
+			columns[i] = append(columns[i], text)
+		}
+		it.now = nil
+	}
+	args := []any{s.id}
+	for _, column := range columns {
+		args = append(args, textArray(column))
+	}
+	met := false
+	added := map[driver.Key]bool{}
+	err := s.read(ctx, c, s.sql.steps[shapeOf(items)], args, func(rows *sql.Rows) (here bool, err error) {
+		var i int
+		var yes bool
+		var value, name sql.NullString
+		if err := rows.Scan(&i, &yes, &value, &name); err != nil {
+			return false, err
+		}
+		switch {
+		case i == 0:
+			met = yes
+			return true, nil
+		case i < 0:
+			added[driver.Key{Table: value.String, Name: name.String}] = true
+			return false, nil
+		}
+		it := items[i-1]
+		it.now = &driver.Cell{Known: true}
+		if value.Valid {
+			it.now.Value, err = s.dialect.value(it.Key, []byte(value.String))
+		}
+		return false, err
+	})
+	if err != nil {
+		return driver.Result{}, err
+	}
+	return resultOf(step, items, met, func(it *item) bool {
+		return it.now == nil && (it.role == then || it.old != nil || added[it.Key])
+	}), nil
+}
+
+// textOf is a value as a text; nil where there is none.
+func (s *Store) textOf(value []byte) *string {
+	if value == nil {
+		return nil
+	}
+	text := string(s.dialect.text(value))
+	return &text
+}
+
+// textArray is an array of texts as PostgreSQL reads one; nil is NULL.
+func textArray(texts []*string) string {
+	var b strings.Builder
+	b.WriteByte('{')
+	for i, text := range texts {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		if text == nil {
+			b.WriteString("NULL")
+			continue
+		}
+		b.WriteByte('"')
+		for _, part := range []byte(*text) {
+			if part == '"' || part == '\\' {
+				b.WriteByte('\\')
+			}
+			b.WriteByte(part)
+		}
+		b.WriteByte('"')
+	}
+	b.WriteByte('}')
+	return b.String()
+}
