@@ -107,6 +107,7 @@ soak:
 	@if command -v redis-benchmark && command -v redis-server; then $(GO) -C bench run ./redis -quick; fi
 	@if command -v wrk; then $(GO) -C bench run ./http -quick; fi
 	HAPAX_TEST_SOAK=1 $(GO) run ./internal/testservers/share $(GO) test -vet=off -p 1 -count=1 -v -timeout 10h -run 'Soak$$' ./...
+	HAPAX_TEST_SOAK=1 $(MAKE) --no-print-directory clients
 	HAPAX_TEST_SOAK=1 $(GO) -C compat/vesta/dubbo/interop test -count=1 -v -vet=off -timeout 60m -run 'Soak$$' ./...
 
 # Everything that a release consists of, into dist/: binaries, archives, packages, an image,

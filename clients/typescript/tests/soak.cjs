@@ -7,11 +7,23 @@ const cluster = require("node:cluster");
 const { fork } = require("node:child_process");
 const { once } = require("node:events");
 const { writeSync } = require("node:fs");
+const { setTimeout: sleep } = require("node:timers/promises");
 const { Worker, isMainThread, workerData } = require("node:worker_threads");
 const { Client } = require("../index.cjs");
 
 const WORKERS = 8;
 const [count, ...servers] = [Number(process.argv[2]), ...process.argv.slice(3)];
+
+async function write(text) {
+  for (;;) {
+    try {
+      return writeSync(1, text);
+    } catch (e) {
+      if (e.code !== "EAGAIN") throw e; // the reader is slower, and Node.js lets no pipe block
+      await sleep(1);
+    }
+  }
+}
 
 async function take(numbers, starts) {
   const client = new Client(servers, { deadline: 120_000, maxStep: 2000 });
@@ -25,7 +37,7 @@ async function take(numbers, starts) {
     }
     const some = [];
     for (let n = Math.min(left, 100); n > 0; n--) some.push(`${await tag.next()}\n`);
-    writeSync(1, some.join("")); // short enough to be written at once
+    await write(some.join("")); // short enough to be written at once
     left -= some.length;
   }
   await client.close();
