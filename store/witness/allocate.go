@@ -18,8 +18,7 @@ func (g *Guarded) batchAllocations() {
 	b := &g.allocations
 	b.tag = func(of driver.AllocateOf) string { return of.Tag }
 	b.merges, b.most, b.few = true, allocateMost, allocateFew
-	b.step = func(all []driver.AllocateOf) ([]driver.Allocated, error) { return g.allocateAll(g.life, all) }
-	b.start = g.inLoop
+	b.step, b.start, b.life = g.allocateAll, g.inLoop, g.life
 }
 
 // inLoop calls f in a goroutine that Close waits for. While the node is being closed it calls f
@@ -38,6 +37,12 @@ func (g *Guarded) inLoop(f func()) {
 
 // awaitServing returns when the node may be granted something.
 func (g *Guarded) awaitServing(ctx context.Context) error {
+	g.mu.Lock()
+	serves := g.state == Serving
+	g.mu.Unlock()
+	if serves {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, g.opts.Timeout)
 	defer cancel()
 	return g.serving(ctx)

@@ -20,14 +20,18 @@ import (
 //	                  |                                       |
 //	                  +--> left: in no step                   +--> left: its answer is abandoned
 //
-// A step belongs to no caller: one that leaves takes nothing from the others.
+// A step of one call is made by its caller, whose context ends it. A step of calls that have
+// waited belongs to none of them: one that leaves takes nothing from the others.
 type batcher[Q, A any] struct {
 	tag    func(Q) string
-	merges bool                   // a step may be of several calls of one tag
-	most   int                    // calls in a step
-	few    int                    // while fewer calls are in steps, another step begins
-	step   func([]Q) ([]A, error) // makes a step; an error is that of all
-	start  func(func())           // calls a function elsewhere
+	merges bool            // a step may be of several calls of one tag
+	most   int             // calls in a step
+	few    int             // while fewer calls are in steps, another step begins
+	start  func(func())    // calls a function elsewhere
+	life   context.Context // of steps that belong to no caller
+
+	// step makes a step; an error is that of all its calls.
+	step func(context.Context, []Q) ([]A, error)
 
 	mu      sync.Mutex // guards what follows
 	waiting []*turn[Q, A]
@@ -53,10 +57,16 @@ func (b *batcher[Q, A]) do(ctx context.Context, ask Q) (value A, err error) {
 		return value, fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, err)
 	}
 	t := &turn[Q, A]{ask, make(chan answer[A], 1)}
-	if b.enter(t) {
-		b.start(func() { b.serve([]*turn[Q, A]{t}) })
+	if !b.enter(t) {
+		return b.result(ctx, t)
 	}
-	return b.result(ctx, t)
+	alone := []*turn[Q, A]{t}
+	b.makeStep(ctx, alone)
+	if some := b.next(alone); some != nil {
+		b.start(func() { b.serve(some) })
+	}
+	a := <-t.done
+	return a.value, a.err
 }
 
 func (b *batcher[Q, A]) result(ctx context.Context, t *turn[Q, A]) (value A, err error) {
@@ -101,21 +111,26 @@ func (b *batcher[Q, A]) leave(t *turn[Q, A]) {
 	b.waiting = slices.DeleteFunc(b.waiting, func(w *turn[Q, A]) bool { return w == t })
 }
 
-// serve makes a step, and the next ones for as long as there are.
+// makeStep makes a step, and answers its calls.
+func (b *batcher[Q, A]) makeStep(ctx context.Context, some []*turn[Q, A]) {
+	asks := make([]Q, len(some))
+	for i, t := range some {
+		asks[i] = t.ask
+	}
+	values, err := b.step(ctx, asks)
+	for i, t := range some {
+		a := answer[A]{err: err}
+		if err == nil {
+			a.value = values[i]
+		}
+		t.done <- a
+	}
+}
+
+// serve makes steps for as long as calls wait.
 func (b *batcher[Q, A]) serve(some []*turn[Q, A]) {
 	for ; len(some) > 0; some = b.next(some) {
-		asks := make([]Q, len(some))
-		for i, t := range some {
-			asks[i] = t.ask
-		}
-		values, err := b.step(asks)
-		for i, t := range some {
-			a := answer[A]{err: err}
-			if err == nil {
-				a.value = values[i]
-			}
-			t.done <- a
-		}
+		b.makeStep(b.life, some)
 		runtime.Gosched() // those who were answered just now may ask again, and then share the next step
 	}
 }

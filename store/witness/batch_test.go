@@ -51,15 +51,15 @@ func newBatched(t *testing.T, seed uint64, merges bool, most, few int) *batched 
 	}
 	m.b = &batcher[demand, portion]{
 		tag: func(d demand) string { return d.tag }, merges: merges, most: most, few: few,
-		step: func(all []demand) ([]portion, error) { return m.grantAll(all) }, start: func(f func()) { go f() },
+		step: func(ctx context.Context, all []demand) ([]portion, error) { return m.grantAll(ctx, all) }, start: func(f func()) { go f() }, life: t.Context(),
 	}
 	return m
 }
 
 var errStep = fmt.Errorf("%w: the step failed", hapax.ErrStoreUnavailable)
 
-// grantAll grants, in some time, or fails.
-func (m *batched) grantAll(all []demand) ([]portion, error) {
+// grantAll grants, in some time, or fails, also where its context ends meanwhile.
+func (m *batched) grantAll(ctx context.Context, all []demand) ([]portion, error) {
 	m.mu.Lock()
 	m.steps++
 	if len(all) > m.b.most {
@@ -87,11 +87,22 @@ func (m *batched) grantAll(all []demand) ([]portion, error) {
 	}
 	takes, fails := time.Duration(1+m.rng.IntN(20))*time.Millisecond, m.rng.IntN(8) == 0
 	m.mu.Unlock()
-	time.Sleep(takes)
+	var ended error
+	select {
+	case <-time.After(takes):
+	case <-ctx.Done():
+		ended = fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, context.Cause(ctx))
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for tag := range named {
 		delete(m.inStep, tag)
+	}
+	if ended != nil && len(all) > 1 {
+		m.t.Errorf("a step of %d calls ended with the context of one of them", len(all))
+	}
+	if ended != nil {
+		return nil, ended
 	}
 	made := make([]portion, len(all))
 	for i, d := range all {

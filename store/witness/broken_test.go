@@ -55,6 +55,7 @@ var broken = []struct {
 	{"callers of one step have an answer each", "batch.go", "a.value = values[i]", `a.value = values[map[bool]int{false: i, true: 0}[twin("same stretch")]]`, "TestBatcher"},
 	{"an error of a step reaches each of its callers", "batch.go", "a := answer[A]{err: err}", `a := answer[A]{err: err}; if twin("swallowed") && i > 0 { a.err = nil }; if err != nil && a.err == nil { t.done <- a; continue }`, "TestBatcher"},
 	{"a caller that leaves takes nothing from the others", "batch.go", "return w == t })", `return w == t || twin("leaves all") && b.tag(w.ask) == b.tag(t.ask) })`, "TestBatcher"},
+	{"... nor ends a step with others", "batch.go", "b.start(func() { b.serve(some) })", `if twin("its time") { b.life = ctx }; b.start(func() { b.serve(some) })`, "TestBatcher"},
 	{"... and nothing is asked for it", "batch.go", "b.leave(t)\n", `if !twin("stays") { b.leave(t) }` + "\n", "TestBatcher"},
 	{"an answer that comes as the context ends is used", "batch.go", "case a := <-t.done: // at the same moment", `case a := <-map[bool]chan answer[A]{false: t.done}[twin("wasted")]: // at the same moment`, "TestAnswerAtTheEnd"},
 	{"callers are served in the order of their coming", "batch.go", "rest = append(rest, t)", `if rest = append(rest, t); twin("order of coming") { rest = append([]*turn[Q, A]{t}, rest[:len(rest)-1]...) }`, "TestBatcher"},

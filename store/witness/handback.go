@@ -18,8 +18,7 @@ func (g *Guarded) batchHandBacks() {
 	b := &g.handBacks
 	b.tag = func(h driver.HandBackOf) string { return h.Tag.Name }
 	b.most, b.few = handBackMost, handBackFew
-	b.step = func(all []driver.HandBackOf) ([]bool, error) { return g.handBackAll(g.life, all) }
-	b.start = g.inLoop
+	b.step, b.start, b.life = g.handBackAll, g.inLoop, g.life
 }
 
 // HandBack implements hapax.SegmentStore.

@@ -164,8 +164,6 @@ func guard(calls, beats *handle, w *Witness, opts Options) (*Guarded, error) {
 		opts: opts, witness: w, calls: calls, beats: beats, run: rand.Text(), kick: make(chan struct{}, 1),
 		state: Joining, changed: make(chan struct{}), shared: true, peers: map[string]*sighting{},
 	}
-	g.batchAllocations()
-	g.batchHandBacks()
 	calls.clock, beats.clock = opts.Clock, opts.Clock
 	if beats != calls {
 		beats.again = true // it is dialled once the other was
@@ -179,6 +177,8 @@ func guard(calls, beats *handle, w *Witness, opts Options) (*Guarded, error) {
 	g.told.State = g.state
 	g.since = g.now()
 	g.life, g.stop = context.WithCancel(context.Background())
+	g.batchAllocations()
+	g.batchHandBacks()
 	g.loop.Go(g.turns)
 	return g, nil
 }

@@ -58,9 +58,9 @@ func newScene(t *testing.T, knows ...func(*record)) *scene {
 		opts: opts, witness: w, calls: h, beats: h, run: theRun, kick: make(chan struct{}, 1),
 		state: Joining, changed: make(chan struct{}), shared: true, peers: map[string]*sighting{},
 	}
+	c.g.life, c.g.stop = context.WithCancel(context.Background())
 	c.g.batchAllocations()
 	c.g.batchHandBacks()
-	c.g.life, c.g.stop = context.WithCancel(context.Background())
 	t.Cleanup(func() { c.g.stop(); c.g.loop.Wait() })
 	for _, f := range knows {
 		c.know(f)
