@@ -327,7 +327,7 @@ class Tag:
         with line.lock:
             if line.dead:
                 return  # a hand-back was sent
-            line.keeps = stretch.keeps
+            line.keeps = line.keeps and stretch.keeps  # for good
             if not line.keeps:
                 got.extend(stretch.numbers[:need])
                 return

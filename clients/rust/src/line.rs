@@ -148,7 +148,7 @@ impl Line {
         if hand.dead {
             return Ok(()); // a hand-back was sent
         }
-        hand.keeps = !stretch.valid.is_zero();
+        hand.keeps &= !stretch.valid.is_zero(); // for good
         if !hand.keeps {
             got.extend(stretch.numbers.take(need));
             return Ok(());

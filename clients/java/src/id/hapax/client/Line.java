@@ -162,7 +162,7 @@ class Line {
         lock.lock();
         try {
             if (!dead) { // otherwise a hand-back was sent
-                keeps = stretch.keeps;
+                keeps = keeps && stretch.keeps; // for good
                 last = keeps ? stretch.receipt : last;
                 pause = PAUSE;
                 retryAt = System.nanoTime();
