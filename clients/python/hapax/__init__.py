@@ -389,7 +389,8 @@ def _in_thread(f: Callable[[], None]) -> _Future:
 
     def run() -> None:
         try:
-            done.set_result(f())
+            f()
+            done.set_result(None)
         except BaseException as e:  # noqa: BLE001
             done.set_exception(e)
 
