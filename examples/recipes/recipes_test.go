@@ -39,6 +39,16 @@ var recipes = map[string]struct {
 	"gorm":         {"gorm", []string{"go", "run", "."}, 2 * rows},
 	"sqlc":         {"sqlc", []string{"go", "run", "."}, 2 * rows},
 	"ent":          {"ent", []string{"go", "run", "."}, 2 * rows},
+	"dbix":         {"dbix", []string{"perl", "main.pl"}, 4*rows + 1},
+	"eloquent":     {"eloquent", []string{"php", "main.php"}, 4*rows + 1},
+	"exposed":      {"exposed", []string{"sh", "-c", `exec java -cp "target/classes:$(cat target/classpath)" MainKt "$0"`}, 2 * rows},
+}
+
+// builders are commands that come before some of them, each in their directory. The others have
+// what they need, or keep it beside them.
+var builders = map[string]string{
+	"ent":     "go generate .",
+	"exposed": "mvn -q -B -ntp -f ../../../clients/java/pom.xml install && mvn -q -B -ntp compile dependency:build-classpath -Dmdep.outputFile=target/classpath",
 }
 
 // Two processes of each recipe insert rows at the same time, and what some of them
@@ -54,11 +64,11 @@ func TestRecipes(t *testing.T) {
 	for name, r := range recipes {
 		t.Run(name, func(t *testing.T) {
 			testservers.Require(t, r.command[:1])
-			if name == "ent" { // the others have what they need, or keep it beside them
-				generate := exec.CommandContext(t.Context(), "go", "generate", ".")
-				generate.Dir = r.dir
-				if out, err := generate.CombinedOutput(); err != nil {
-					t.Fatalf("%v: %v\n%s", generate, err, out)
+			if command, ok := builders[name]; ok {
+				build := exec.CommandContext(t.Context(), "sh", "-c", command)
+				build.Dir = r.dir
+				if out, err := build.CombinedOutput(); err != nil {
+					t.Fatalf("%v: %v\n%s", build, err, out)
 				}
 			}
 			run := func(what string) error {
