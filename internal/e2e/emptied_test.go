@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/hapax-id/hapax/internal/patience"
@@ -38,6 +39,35 @@ func TestEmptiedStore(t *testing.T) {
 	}
 	if f.fenced() == before {
 		t.Error("nobody was told")
+	}
+	for i := range f.nodes {
+		f.await(i)
+	}
+}
+
+// TestEvictedStore: a Redis that runs out of memory removes keys, one here, whatever is in it.
+// Nobody is granted anything on what is left; once all keys of the store are removed, as the error
+// says, the fleet heals it as one that was emptied, and nothing is granted twice.
+func TestEvictedStore(t *testing.T) {
+	t.Parallel()
+	server := testservers.Redis(t)
+	f := newYoungFleet(t, server, func(ctx context.Context, url string, existing func() bool) (driver.Store, error) {
+		return redisstore.Open(ctx, url, redisstore.Options{Existing: existing})
+	})
+	for i := range f.nodes {
+		f.await(i)
+	}
+	if _, err := testservers.RedisCommand(t.Context(), server.Addr, "DEL hapax:{hapax}:names"); err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range f.nodes {
+		patience.Until(t, "every node says what to do", func() bool {
+			st := g.Status()
+			return st.State != witness.Serving && strings.Contains(st.Why, "remove all keys that begin with")
+		})
+	}
+	if _, err := testservers.RedisCommand(t.Context(), server.Addr, "FLUSHALL"); err != nil {
+		t.Fatal(err)
 	}
 	for i := range f.nodes {
 		f.await(i)

@@ -81,8 +81,8 @@ func (s *space) refused(r reply) error {
 	case "format":
 		return s.checkFormat(r.text(1))
 	case "lost":
-		return fmt.Errorf("%w: redis: rows are gone: key %q, key %q and the field rows of %q do not have the same count, or key %q lacks the empty name",
-			hapax.ErrStoreRolledBack, s.key("rows"), s.key("names"), s.key("store"), s.key("tags"))
+		return fmt.Errorf("%w: redis: rows are gone: key %q, key %q and the field rows of %q do not have the same count, or key %q lacks the empty name: put them back; or, while nodes run that have used the store, remove all keys that begin with %q, and they heal it",
+			hapax.ErrStoreRolledBack, s.key("rows"), s.key("names"), s.key("store"), s.key("tags"), s.key(""))
 	case "left":
 		return fmt.Errorf("%w: redis: key %q, which names the store, is gone, and %q, %q or %q is there: put it back, remove all keys that begin with %q, or choose another prefix",
 			hapax.ErrStoreCorrupt, s.key("store"), s.key("rows"), s.key("names"), s.key("tags"), s.key(""))
