@@ -26,6 +26,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -181,6 +182,11 @@ func newClient(opts Options, urls []string) (*Client, error) {
 
 func parseURL(given string) (string, error) {
 	u, err := url.Parse(given)
+	if err == nil && u.Port() != "" {
+		if port, portErr := strconv.Atoi(u.Port()); portErr != nil || port < 1 || port > 65535 {
+			return "", outOfRange("server", u.Redacted(), "a URL whose port is 1 to 65535, such as http://127.0.0.1:8080")
+		}
+	}
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		shown := given
 		if u == nil || u.User != nil {

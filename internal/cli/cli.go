@@ -226,7 +226,7 @@ func badFlag(e *pflag.InvalidValueError) error {
 		name = "-" + flag.Shorthand
 	}
 	allowed := map[string]string{
-		"int": wantInteger, "int64": wantInteger, "float64": "a number", "bool": "true or false",
+		"int": wantInteger, "int64": wantInteger, "float64": "a number, such as 1000 or 0.5", "bool": "true or false",
 		"duration": "a duration with its unit, such as 10s",
 	}[flag.Value.Type()]
 	if allowed == "" {

@@ -42,7 +42,11 @@ func (c *credentials) token() (string, error) {
 		return strings.TrimSpace(os.Getenv(tokenEnv)), nil
 	}
 	text, err := readCredentials("token-file", c.tokenFile)
-	return strings.TrimSpace(string(text)), err
+	token := strings.TrimSpace(string(text))
+	if err == nil && token == "" {
+		err = &hapax.ValueError{Field: "--token-file", Value: c.tokenFile, Allowed: "a file with a token, as hapax token new prints it: it is empty", Err: hapax.ErrInvalidArgument}
+	}
+	return token, err
 }
 
 // tls returns the settings by which servers are trusted and shown the certificate.
@@ -57,7 +61,7 @@ func (c *credentials) tls() (*tls.Config, error) {
 			config.RootCAs = x509.NewCertPool()
 		}
 		if !config.RootCAs.AppendCertsFromPEM(text) {
-			return nil, &hapax.ValueError{Field: "ca-file", Value: file, Allowed: "a file with certificates in PEM form", Err: hapax.ErrInvalidArgument}
+			return nil, &hapax.ValueError{Field: "--ca-file", Value: file, Allowed: "a file with certificates in PEM form", Err: hapax.ErrInvalidArgument}
 		}
 	}
 	if file := either(c.certFile, certEnv); file != "" {
@@ -67,7 +71,7 @@ func (c *credentials) tls() (*tls.Config, error) {
 		}
 		pair, err := tls.X509KeyPair(text, text)
 		if err != nil {
-			return nil, &hapax.ValueError{Field: "cert-file", Value: file, Allowed: "a file with a certificate and its key in PEM form", Err: hapax.ErrInvalidArgument}
+			return nil, &hapax.ValueError{Field: "--cert-file", Value: file, Allowed: "a file with a certificate and its key in PEM form", Err: hapax.ErrInvalidArgument}
 		}
 		config.Certificates = []tls.Certificate{pair}
 	}

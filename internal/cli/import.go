@@ -1,14 +1,14 @@
 package cli
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -110,11 +110,12 @@ func openImport(cmd *cobra.Command, path string) (io.ReadCloser, error) {
 func openFile(field, path, allowed string) (*os.File, error) {
 	f, err := os.Open(path)
 	if err == nil {
-		return f, nil
+		info, statErr := f.Stat()
+		if statErr == nil && !info.IsDir() {
+			return f, nil
+		}
+		err = cmp.Or(statErr, error(syscall.EISDIR))
+		_ = f.Close() // nothing was read
 	}
-	cause := err
-	if e, ok := errors.AsType[*fs.PathError](err); ok {
-		cause = e.Err
-	}
-	return nil, &hapax.ValueError{Field: field, Value: path, Allowed: fmt.Sprintf("%s: %v", allowed, cause), Err: hapax.ErrInvalidArgument}
+	return nil, mount.Unreadable(field, path, allowed, err)
 }

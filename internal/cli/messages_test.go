@@ -72,7 +72,7 @@ func TestMessages(t *testing.T) {
 		{name: "help on a command", args: "help tags list"},
 		{name: "a file to import that is missing", args: "import leaf nofile", code: 2, want: `invalid FILE "nofile": want a file that can be read, or - for standard input: no such file or directory`},
 		{name: "a file to audit that is missing", args: "audit nofile", code: 2, want: `invalid file "nofile": want a file that can be read, or - for standard input: no such file or directory`},
-		{name: "a configuration that is missing", args: "serve --config nofile --print-config", code: 2, want: `open nofile: no such file or directory`},
+		{name: "a configuration that is missing", args: "serve --config nofile --print-config", code: 2, want: `invalid --config "nofile": want a file of YAML that can be read: no such file or directory`},
 		{name: "a worker of a fresh store", args: "workers show default 99999 --store bolt:fresh.db", code: 1, want: `"default" is not in the store, which gets it when one of its tags first issues, or from hapax pools create`},
 		{name: "a pool of a fresh store", args: "pools delete default --store bolt:fresh.db", code: 1, want: `"default" is not in the store, which gets it when one of its tags first issues`},
 		{name: "numbers as lines of JSON", args: "audit good.ndjson"},

@@ -383,7 +383,7 @@ func TestBadInput(t *testing.T) {
 		{"misspelt pool", []string{"serve", "--tags", "{u: {kind: snowflake, pool: nopool}}", "--pools", "{nopol: {}}"}, 2, `hapax: invalid tags.u.pool "nopool": want a pool that is configured under pools (default, nopol)`},
 		{"print-config, misspelt pool", []string{"serve", "--print-config", "--tags", "{u: {kind: snowflake, pool: nopool}}"}, 2, `hapax: invalid tags.u.pool "nopool": want a pool that is configured under pools (default)`},
 		{"print-config, beyond loopback", []string{"serve", "--print-config", "--http", "0.0.0.0:80"}, 2, `hapax: invalid http "0.0.0.0:80": want an address on loopback, such as 127.0.0.1:8080, because nobody is asked for credentials; tokens or --allow-unauthenticated lift this`},
-		{"print-config, no certificate", []string{"serve", "--print-config", "--tls-cert", "none.pem", "--tls-key", "none.pem"}, 2, `hapax: TLS: open none.pem: no such file or directory`},
+		{"print-config, no certificate", []string{"serve", "--print-config", "--tls-cert", "none.pem", "--tls-key", "none.pem"}, 2, `hapax: invalid tls_cert "none.pem": want a file in PEM form that can be read: no such file or directory`},
 		{"bare duration", []string{"serve", "--pools", "{default: {lease: 30}}"}, 2, `hapax: invalid pools.default.lease 30: want a duration with its unit, such as 10s`},
 		{"bare epoch", []string{"layouts", "time:41,worker:10,sequence:12,epoch=2020"}, 2, `hapax: invalid layout epoch "2020": want an instant of the years 1 to 9998 with at most millisecond precision, `},
 		{"bad setting", []string{"serve", "--max-wait", "soon"}, 2, `hapax: invalid --max-wait "soon": want a duration with its unit, such as 10s, from 1ms to 1h`},
@@ -394,7 +394,7 @@ func TestBadInput(t *testing.T) {
 		{"no data directory", []string{"serve", "--data", ""}, 2, `hapax: missing --data: want a directory`},
 		{"bad tag", []string{"serve", "--tags", "{a: {kind: k}}"}, 2, `hapax: invalid tags.a.kind "k": want "segment" or "snowflake"`},
 		{"unknown key", []string{"serve", "--tags", "{a: {stp: 1}}"}, 2, `hapax: --tags: there is no setting tags.a.stp; did you mean tags.a.step?`},
-		{"no configuration file", []string{"serve", "--config", "none.yaml"}, 2, `hapax: the configuration file: open none.yaml: no such file or directory`},
+		{"no configuration file", []string{"serve", "--config", "none.yaml"}, 2, `hapax: invalid --config "none.yaml": want a file of YAML that can be read: no such file or directory`},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

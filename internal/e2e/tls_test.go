@@ -275,8 +275,8 @@ func TestBadTLS(t *testing.T) {
 		"no key":      {[]string{cert}, "tls_cert and tls_key must both be given"},
 		"only CA":     {[]string{"--tls-client-ca=" + ca.file("ca.pem")}, "tls_cert and tls_key must both be given"},
 		"other key":   {[]string{cert, "--tls-key=" + ca.file("other.key")}, "do not go together"},
-		"no file":     {[]string{cert, "--tls-key=" + ca.file("none.key")}, "none.key: no such file"},
-		"CA is a key": {[]string{cert, key, "--tls-client-ca=" + ca.file("server.key")}, "holds no certificate in PEM form"},
+		"no file":     {[]string{cert, "--tls-key=" + ca.file("none.key")}, "that can be read: no such file"},
+		"CA is a key": {[]string{cert, key, "--tls-client-ca=" + ca.file("server.key")}, "tls_client_ca"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := run(t, t.TempDir(), append([]string{"serve", "--http=127.0.0.1:0"}, tt.args...)...)

@@ -2,8 +2,10 @@ package mount
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/netip"
 	"net/url"
 	"os"
@@ -108,6 +110,14 @@ func WithPassword(field, databaseURL, password string) (string, error) {
 	}
 	u.User = url.UserPassword(u.User.Username(), password)
 	return u.String(), nil
+}
+
+// Unreadable returns the error for a file that a setting names and that cannot be read.
+func Unreadable(setting, path, allowed string, err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		err = e.Err
+	}
+	return &hapax.ValueError{Field: setting, Value: path, Allowed: fmt.Sprintf("%s: %v", allowed, err), Err: hapax.ErrInvalidArgument}
 }
 
 // ReadBounded reads a file of so many bytes at most.

@@ -201,7 +201,7 @@ func (l *loader) file(path string) error {
 	}
 	data, err := mount.ReadBounded(path, maxConfigBytes)
 	if err != nil {
-		return mount.Errorf(err, "the configuration file")
+		return mount.Unreadable("--config", path, "a file of YAML that can be read", err)
 	}
 	values, err := parseYAML(data)
 	if err != nil {

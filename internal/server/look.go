@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service"
@@ -50,6 +51,11 @@ func Look(ctx context.Context, c Config) ([]Finding, error) {
 	l.add(VerdictOK, "configuration", "it is good")
 	if unknown := unknownVariables(os.Environ()); len(unknown) > 0 {
 		l.add(VerdictOK, partEnvironment, "there are no such settings: "+strings.Join(unknown, ", ")+"; the variables have no effect: correct or unset them")
+	}
+	if certs, err := newCertificates(c, l.o.log); err == nil && certs != nil {
+		if ends := certs.current.Load().expires; time.Now().After(ends) {
+			l.add(VerdictOK, "certificate", fmt.Sprintf("tls_cert %s ended at %s: clients refuse it; put a new one in place, which needs no restart", c.TLSCert, ends.UTC().Format(time.RFC3339)))
+		}
 	}
 	if err := l.addresses(ctx); err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/mount"
 )
 
@@ -65,13 +66,16 @@ func newCertificates(c Config, log *slog.Logger) (*certificates, error) {
 	}
 	held, err := certs.read()
 	if err != nil {
-		return nil, mount.Errorf(err, "TLS")
+		return nil, err
 	}
 	if err := certs.use(held); err != nil {
-		return nil, mount.Errorf(err, "TLS")
+		return nil, err
 	}
 	return certs, nil
 }
+
+// tlsSettings are the settings with the files.
+var tlsSettings = [3]string{"tls_cert", "tls_key", "tls_client_ca"}
 
 // read returns what the files hold.
 func (c *certificates) read() (held [3][]byte, err error) {
@@ -80,7 +84,7 @@ func (c *certificates) read() (held [3][]byte, err error) {
 			continue
 		}
 		if held[i], err = readUpTo(file, maxCertificates); err != nil {
-			return held, err
+			return held, mount.Unreadable(tlsSettings[i], file, "a file in PEM form that can be read", err)
 		}
 	}
 	return held, nil
@@ -104,19 +108,37 @@ func (c *certificates) use(held [3][]byte) error {
 	c.tried = held
 	pair, err := tls.X509KeyPair(held[0], held[1])
 	if err != nil {
-		return fmt.Errorf("%s and %s do not go together: %w", c.files[0], c.files[1], err)
+		return c.mismatch(held, err)
 	}
 	base := &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
 	if c.files[2] != "" {
 		base.ClientCAs, base.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
 		if !base.ClientCAs.AppendCertsFromPEM(held[2]) {
-			return fmt.Errorf("%s holds no certificate in PEM form", c.files[2])
+			return c.wrong(2, "a file that holds certificates in PEM form, of the authorities that sign those of clients")
 		}
 	}
 	next := &tlsConfigs{web: base.Clone(), redis: base, expires: pair.Leaf.NotAfter}
 	next.web.NextProtos = []string{"h2", "http/1.1"}
 	c.current.Store(next)
 	return nil
+}
+
+func (c *certificates) wrong(i int, allowed string) error {
+	return &hapax.ValueError{Field: tlsSettings[i], Value: c.files[i], Allowed: allowed, Err: hapax.ErrInvalidArgument}
+}
+
+// mismatch says what is wrong with a certificate and its key.
+func (c *certificates) mismatch(held [3][]byte, err error) error {
+	has := func(i int, word string) bool { return bytes.Contains(held[i], []byte(word+"-----")) }
+	switch {
+	case !has(0, "CERTIFICATE") && has(0, "PRIVATE KEY") && has(1, "CERTIFICATE"):
+		return c.wrong(0, "a file with a certificate: it has a key, and "+tlsSettings[1]+" a certificate: exchange the two")
+	case !has(0, "CERTIFICATE"):
+		return c.wrong(0, "a file with a certificate in PEM form, and those that it was signed with")
+	case !has(1, "PRIVATE KEY"):
+		return c.wrong(1, "a file with the certificate's key in PEM form, without a passphrase")
+	}
+	return fmt.Errorf("%w: tls_cert %s and tls_key %s do not go together: %w: give the key with which the certificate was made", hapax.ErrInvalidArgument, c.files[0], c.files[1], err)
 }
 
 // web returns the configuration of HTTP listeners.

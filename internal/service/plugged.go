@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 
 	"github.com/hapax-id/hapax"
@@ -136,7 +137,7 @@ func (s *Service) freeze(t hapax.Tag) (hapax.Tag, error) {
 	}
 	if r.Strategy != "" {
 		if !slices.Contains(s.strategies.Strategies(), r.Strategy) {
-			return t, fmt.Errorf("%w: tag %q: strategy %q", strategy.ErrUnknownStrategy, t.Name, r.Strategy)
+			return t, fmt.Errorf("%w: tag %q: strategy %q; there are %s: correct it, or use a server that has it", strategy.ErrUnknownStrategy, t.Name, r.Strategy, strings.Join(s.strategies.Strategies(), ", "))
 		}
 		if c, err := s.opts.code(t); err != nil || c.hasPeriod() {
 			return t, cmp.Or(err, outOfRange("code", r.Spec, "a code without a period, because the tag has a custom strategy"))

@@ -230,10 +230,7 @@ func clientOptions(raw string, opts *Options) (*options.ClientOptions, string, e
 		if dns, ok := errors.AsType[*net.DNSError](err); ok {
 			return nil, "", fmt.Errorf("%w: mongodb: connect: %w", hapax.ErrStoreUnavailable, dns)
 		}
-		if strings.Contains(raw, "@") {
-			return bad("that the driver does not accept") // its reason may quote the password
-		}
-		return bad("that the driver does not accept: " + err.Error())
+		return bad("that the driver does not accept" + reason(address))
 	}
 	if client.Timeout != nil && *client.Timeout > 0 && opts.Timeout <= 0 {
 		opts.Timeout = *client.Timeout

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/connstring"
 
 	"github.com/hapax-id/hapax/store/driver"
@@ -54,4 +55,19 @@ func checkParams(url string) error {
 		}
 	}
 	return nil
+}
+
+// reason returns why the driver does not accept a URL, empty where that may quote a password:
+// what it says of the URL without a user.
+func reason(url string) string {
+	scheme, rest, _ := strings.Cut(withoutDNS(url), "://")
+	authority, tail, _ := strings.Cut(rest, "/")
+	authority = authority[strings.LastIndexByte(authority, '@')+1:]
+	if lower := strings.ToLower(tail); strings.Contains(lower, "password") || strings.Contains(lower, "authmechanism") || strings.Contains(tail, "@") {
+		return ""
+	}
+	if err := options.Client().ApplyURI(scheme + "://" + authority + "/" + tail).Validate(); err != nil {
+		return ": " + err.Error()
+	}
+	return ""
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 // Delays between attempts to connect double, with jitter. Connections end after
@@ -111,7 +112,10 @@ func parseURL(raw string, opts Options) (target, error) {
 		if db, ok := database(err, base, q); ok {
 			return target{}, &hapax.ValueError{Field: "database of the Redis URL", Value: db, Allowed: "a number, as in redis://HOST:6379/0", Err: hapax.ErrInvalidArgument}
 		}
-		return bad(refused(err))
+		if err := refused(err); err != nil {
+			return target{}, err
+		}
+		return bad("a parameter that go-redis does not accept")
 	}
 	return t, nil
 }
@@ -131,17 +135,33 @@ func database(err error, u url.URL, q url.Values) (name string, ok bool) {
 	return strings.Trim(u.Path, "/"), true
 }
 
-// refused says what else go-redis does not accept, by name: a value may be a password.
-func refused(err error) string {
+// parameters are those that a URL may have, by the form of their values.
+var parameters = []struct {
+	form  string
+	names []string
+}{
+	{"a duration with its unit, such as 5s", []string{"dial_timeout", "read_timeout", "write_timeout", "pool_timeout", "dialer_retry_timeout", "min_retry_backoff", "max_retry_backoff", "conn_max_idle_time", "conn_max_lifetime", "conn_max_lifetime_jitter", "route_by_latency_tolerance"}},
+	{"a whole number", []string{"db", "protocol", "max_retries", "max_redirects", "dialer_retries", "pool_size", "min_idle_conns", "max_idle_conns", "max_active_conns", "max_concurrent_dials", "wait"}},
+	{"true or false", []string{"pool_fifo", "skip_verify", "context_timeout_enabled", "route_by_latency", "route_randomly", "read_only"}},
+	{"a text", []string{"client_name", "sentinel_username", "sentinel_password", "prefix"}},
+}
+
+// refused says what else go-redis does not accept, by name: a value may be a password where the
+// URL is mistyped.
+func refused(err error) error {
 	text := err.Error()
-	switch m := misread.FindStringSubmatch(text); {
-	case m == nil:
-		return "a parameter that go-redis does not accept"
-	case strings.HasPrefix(text, "redis: unexpected"):
-		return "the parameter " + m[1] + ", which there is not"
-	default:
-		return "a value of the parameter " + m[1] + " that go-redis does not accept"
+	m := misread.FindStringSubmatch(text)
+	if m == nil {
+		return nil
 	}
+	var known []string
+	for _, p := range parameters {
+		if slices.Contains(p.names, m[1]) && !strings.HasPrefix(text, "redis: unexpected") && p.form != "a text" {
+			return &hapax.ValueError{Field: "store URL parameter " + m[1], Value: "(not shown)", Allowed: p.form, Err: hapax.ErrInvalidArgument}
+		}
+		known = append(known, p.names...)
+	}
+	return driver.WrongParameter(m[1], known, "")
 }
 
 // withQuery takes the store's own parameters out of q, fills in the defaults and

@@ -104,8 +104,13 @@ func checkParams(query url.Values) error {
 			return driver.WrongParameter(name, known, "or a setting of the session that the server knows")
 		}
 	}
+	if mode := query.Get("sslmode"); query.Has("sslmode") && !slices.Contains(sslModes, mode) {
+		return &hapax.ValueError{Field: "store URL parameter sslmode", Value: mode, Allowed: "one of " + strings.Join(sslModes, ", "), Err: hapax.ErrInvalidArgument}
+	}
 	return nil
 }
+
+var sslModes = []string{"disable", "allow", "prefer", "require", "verify-ca", "verify-full"}
 
 func tlsFor(cfg *tls.Config, host string) *tls.Config {
 	cfg = cfg.Clone()

@@ -20,11 +20,11 @@ func TestURL(t *testing.T) {
 		{"postgresql://h/db", ""},
 		{"postgres://a:1,b:2/db?target_session_attrs=read-write", ""},
 		{"postgres://h/db?prefix=" + strings.Repeat("a", 33), "prefix"},
-		{"postgres://h/db?sslmode=perhaps", "-"},
+		{"postgres://h/db?sslmode=perhaps", "store URL parameter sslmode"},
 		{"redis://h", "scheme"},
 		{"mysql://h/db", "scheme"},
 		{"", "scheme"},
-		{"postgres://u:s3cret@h:1/db?sslmode=perhaps", "-"},
+		{"postgres://u:s3cret@h:1/db?sslmode=perhaps", "store URL parameter sslmode"},
 		{"postgres://u:s3cret@h:1/db?connect_timeout=x&sslpassword=s3cret", "-"},
 	} {
 		_, _, err := config(c.url, sqlstore.Options{})
