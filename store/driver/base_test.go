@@ -117,7 +117,7 @@ type handle struct {
 	id    string
 }
 
-func newHandle(m *memory) handle {
+func newHandle(m driver.KV) handle {
 	calls := &driver.Calls{Service: "memory"}
 	return handle{driver.NewBase(calls, m, driver.BaseOptions{}), calls, rand.Text()}
 }

@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -118,6 +119,7 @@ type oneOf struct {
 	row     held
 	current bool // row was found in this call
 	next    held // what the row is to be
+	locked  bool // in the step that was made last
 	done    bool
 }
 
@@ -153,12 +155,9 @@ func (b *Base) changeSome(ctx context.Context, p Pulse, left []*oneOf) (contact 
 			return b.beat(ctx, p)
 		}
 		some := left[:b.stepOf(left, most)]
-		changes := make([]Change, len(some))
-		for i, h := range some {
-			changes[i] = Change{h.key, h.row.Cell, h.next.Value}
-		}
+		rest := left[len(some):]
 		sent := time.Now()
-		r, err := b.kv.Step(ctx, p.step(changes...))
+		r, some, err := b.makeStep(ctx, p, some)
 		if errors.Is(err, ErrTooMany) && len(some) > 1 {
 			most = len(some) / 2
 			continue
@@ -171,7 +170,7 @@ func (b *Base) changeSome(ctx context.Context, p Pulse, left []*oneOf) (contact 
 		}
 		beaten = beaten || r.Met
 		refused := b.settle(some, r.Each)
-		left = append(refused, left[len(some):]...)
+		left = append(refused, rest...)
 		if len(refused) > 0 {
 			if err := pause(ctx, lost, time.Since(sent)); err != nil {
 				return Contact{}, b.calls.Unavailable(ctx, err)
@@ -181,6 +180,54 @@ func (b *Base) changeSome(ctx context.Context, p Pulse, left []*oneOf) (contact 
 	}
 }
 
+// maxLost is how often a row is lost to other handles before it is locked first.
+const maxLost = 2
+
+// makeStep makes the step of these changes, and returns those that it was made of. Where one of
+// their rows was lost to others, again and again, all are locked before the changes are made up,
+// for as long as others go on to change it.
+func (b *Base) makeStep(ctx context.Context, p Pulse, some []*oneOf) (Result, []*oneOf, error) {
+	kv, locks := b.kv.(LockingKV)
+	locks = locks && slices.ContainsFunc(some, func(h *oneOf) bool { return h.slot.lost >= maxLost })
+	for _, h := range some {
+		h.locked = locks
+	}
+	if !locks {
+		r, err := b.kv.Step(ctx, p.step(changesOf(some)...))
+		return r, some, err
+	}
+	keys := []Key{{TableBeats, p.Row}}
+	for _, h := range some {
+		keys = append(keys, h.key)
+	}
+	var left []*oneOf
+	r, err := kv.StepLocked(ctx, keys, func(cells []Cell) (Step, error) {
+		for i, h := range some {
+			if now := cells[i+1]; h.row.Known && bytes.Equal(h.row.Value, now.Value) {
+				h.row.Cell = now
+				if !h.current { // nobody has changed it since this handle did
+					h.slot.lost = 0
+				}
+			} else {
+				h.row = held{Cell: now}
+			}
+			h.current = true
+		}
+		var err error
+		left, _, err = b.judge(some)
+		return p.step(changesOf(left)...), err
+	})
+	return r, left, err
+}
+
+func changesOf(some []*oneOf) []Change {
+	changes := make([]Change, len(some))
+	for i, h := range some {
+		changes[i] = Change{h.key, h.row.Cell, h.next.Value}
+	}
+	return changes
+}
+
 // settle notes what became of changes, and returns those that were refused.
 func (b *Base) settle(some []*oneOf, outcomes []Outcome) (refused []*oneOf) {
 	for i, h := range some {
@@ -188,8 +235,12 @@ func (b *Base) settle(some []*oneOf, outcomes []Outcome) (refused []*oneOf) {
 		if h.done = outcomes[i].Done; h.done {
 			h.next.Cell = now
 			b.kept.keep(h.slot, h.next)
+			if !h.locked {
+				h.slot.lost = 0
+			}
 			continue
 		}
+		h.slot.lost++
 		h.row, h.current = held{Cell: now}, true
 		refused = append(refused, h)
 	}

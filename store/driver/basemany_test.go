@@ -140,3 +140,72 @@ func TestRefusedForNoReason(t *testing.T) {
 		t.Errorf("given back: %v, %+v, error %v; want all but the first, of which was granted on", given, c, err)
 	}
 }
+
+// lockable is a memory that can lock rows first. others changes the rows that a step names
+// before it is made, unless they are locked.
+type lockable struct {
+	*memory
+	others func(*memory)
+	locks  int
+}
+
+func (l *lockable) Step(ctx context.Context, step driver.Step) (driver.Result, error) {
+	l.others(l.memory)
+	return l.memory.Step(ctx, step)
+}
+
+func (l *lockable) StepLocked(ctx context.Context, keys []driver.Key, f func([]driver.Cell) (driver.Step, error)) (driver.Result, error) {
+	l.locks++
+	l.others(l.memory) // before the lock
+	var step driver.Step
+	for range 2 { // as after a deadlock
+		cells, err := l.Get(ctx, driver.Current, keys...)
+		if err == nil {
+			step, err = f(cells)
+		}
+		if err != nil {
+			return driver.Result{}, err
+		}
+	}
+	return l.memory.Step(ctx, step)
+}
+
+// TestLockedAfterLosses: a row that is lost to others twice is locked first, also in the next
+// call, and no more once nobody else wants it.
+func TestLockedAfterLosses(t *testing.T) {
+	m := newMemory()
+	other := newHandle(m)
+	def, err := hapax.Tag{Name: "t"}.WithDefaults()
+	must(t, err)
+	_, err = other.CreateTag(t.Context(), def, hapax.CreateFirstUse)
+	must(t, err)
+	taken := int64(0)
+	l := &lockable{memory: m, others: func(*memory) {
+		taken++
+		_, err := other.Allocate(t.Context(), "t", 1, "")
+		must(t, err)
+	}}
+	s := newHandle(l)
+	p := pulseOf(t, other)
+	all := []driver.AllocateOf{{Tag: "t", N: 10}, {Tag: "none", N: 1}}
+	for call, want := range []struct {
+		locks int
+		calm  bool
+	}{{1, false}, {2, false}, {3, true}, {3, true}} {
+		if want.calm {
+			l.others = func(*memory) {}
+		}
+		before := taken
+		made, c, err := s.AllocateAllWith(t.Context(), p, all)
+		must(t, err)
+		if !c.Met || made[0].Err != nil || !errors.Is(made[1].Err, hapax.ErrTagNotFound) || made[0].Grant.Hi-made[0].Grant.Lo != 10 {
+			t.Fatalf("call %d: %+v, %+v", call, made, c)
+		}
+		if wants := int64(1+10*call) + taken; made[0].Grant.Lo != wants {
+			t.Errorf("call %d: granted from %d; want %d", call, made[0].Grant.Lo, wants)
+		}
+		if l.locks != want.locks {
+			t.Errorf("call %d: rows were locked %d times in all, after %d losses; want %d", call, l.locks, taken-before, want.locks)
+		}
+	}
+}

@@ -24,6 +24,7 @@ type slot struct {
 	key   Key
 	turn  chan struct{} // has room for one: the call that put it there owns row
 	row   held
+	lost  int           // to other handles, in a row; guarded by turn
 	size  int           // guarded by kept.mu, as what follows
 	place *list.Element // nil: it was dropped
 }

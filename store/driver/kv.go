@@ -27,6 +27,16 @@ type KV interface {
 	Step(ctx context.Context, step Step) (Result, error)
 }
 
+// A LockingKV lets a handle that has lost races for rows have them to itself for a moment.
+type LockingKV interface {
+	KV
+
+	// StepLocked locks rows, of which the first is locked first, and makes the step that f
+	// returns of them as they are: nobody else changes them meanwhile. f does not wait; it may be
+	// called again, and its error ends the call.
+	StepLocked(ctx context.Context, keys []Key, f func(cells []Cell) (Step, error)) (Result, error)
+}
+
 // ErrTooMany is the error of a step that the engine has refused for its length.
 var ErrTooMany = errors.New("too many changes for one step")
 

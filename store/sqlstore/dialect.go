@@ -52,9 +52,11 @@ type dialect struct {
 	get   string
 	steps []string
 
-	// getRows and stepRows are the methods of a space, on one connection.
+	// getRows, stepRows and lockRows are the methods of a space on one connection: stepRows inside
+	// a transaction or by itself, lockRows inside one.
 	getRows  func(ctx context.Context, c *sql.Conn, s *Store, keys []driver.Key) ([]driver.Cell, error)
-	stepRows func(ctx context.Context, c *sql.Conn, s *Store, step driver.Step, items []*item) (driver.Result, error)
+	stepRows func(ctx context.Context, c *sql.Conn, s *Store, step driver.Step, items []*item, inside bool) (driver.Result, error)
+	lockRows func(ctx context.Context, c *sql.Conn, s *Store, items []*item) error
 
 	clock    string                // the server's time in microseconds since 1970
 	classify func(err error) class // what a server's error means

@@ -30,7 +30,7 @@ const escape = `\x`
 // states, so that cells have no version.
 type space struct{ *Store }
 
-var _ driver.KV = space{}
+var _ driver.LockingKV = space{}
 
 // Get implements driver.KV. Whatever lag is allowed, the primary answers.
 func (s space) Get(ctx context.Context, _ driver.Freshness, keys ...driver.Key) (cells []driver.Cell, err error) {
@@ -69,9 +69,48 @@ func (s space) Step(ctx context.Context, step driver.Step) (result driver.Result
 		return driver.Result{}, err
 	}
 	err = s.do(ctx, "change rows", func(ctx context.Context, c *sql.Conn) error {
-		result, err = s.dialect.stepRows(ctx, c, s.Store, step, items)
+		result, err = s.dialect.stepRows(ctx, c, s.Store, step, items, false)
 		result.Primary = s.primaryOf(c)
 		return err
+	})
+	if err != nil {
+		return driver.Result{}, err
+	}
+	return result, nil
+}
+
+// StepLocked implements driver.LockingKV. It is a transaction.
+func (s space) StepLocked(ctx context.Context, keys []driver.Key, f func([]driver.Cell) (driver.Step, error)) (result driver.Result, err error) {
+	locked := make([]*item, len(keys))
+	for i, key := range keys {
+		locked[i] = &item{role: locks, Key: key}
+	}
+	err = s.do(ctx, "change locked rows", func(ctx context.Context, c *sql.Conn) error {
+		tx, err := c.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback() }() // does nothing after a commit
+		if err := s.dialect.lockRows(ctx, c, s.Store, sorted(slices.Clone(locked))); err != nil {
+			return err
+		}
+		cells := make([]driver.Cell, len(locked))
+		for i, it := range locked {
+			cells[i] = *it.now
+		}
+		step, err := f(cells)
+		if err != nil {
+			return err
+		}
+		items, err := itemsOf(s.dialect, step)
+		if err != nil {
+			return err
+		}
+		if result, err = s.dialect.stepRows(ctx, c, s.Store, step, items, true); err != nil {
+			return err
+		}
+		result.Primary = s.primaryOf(c)
+		return tx.Commit()
 	})
 	if err != nil {
 		return driver.Result{}, err
@@ -138,6 +177,7 @@ const (
 	then   role = "t" // swapped from old to next, or nothing is done
 	each   role = "e" // swapped from old to next
 	looks  role = "k" // read
+	locks  role = "x" // read, and kept from others until the end of the transaction
 )
 
 // An item is one row of a step.
@@ -220,13 +260,17 @@ raise:
 			}
 		}
 	}
+	return sorted(items), nil
+}
+
+func sorted(items []*item) []*item {
 	slices.SortStableFunc(items, func(x, y *item) int {
 		if (x.Table == "") != (y.Table == "") {
 			return cmp.Compare(len(y.Table), len(x.Table))
 		}
 		return cmp.Or(cmp.Compare(x.Table, y.Table), cmp.Compare(x.Name, y.Name))
 	})
-	return items, nil
+	return items
 }
 
 // resultOf is a step's result, from what was found of its rows. done tells what was done of a

@@ -33,6 +33,7 @@ var mysqlDialect = dialect{
 
 	getRows:  mysqlGetRows,
 	stepRows: mysqlStepRows,
+	lockRows: mysqlLock,
 
 	clock:    "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))",
 	classify: mysqlClassify,

@@ -134,7 +134,7 @@ func (s *Store) found(rows *sql.Rows, items []*item, here func()) error {
 
 // mysqlStepRows makes a step by one statement, where it has one of the forms that grants, beats
 // and single changes have and nobody has changed a row of it; else in a short transaction.
-func mysqlStepRows(ctx context.Context, c *sql.Conn, s *Store, step driver.Step, items []*item) (driver.Result, error) {
+func mysqlStepRows(ctx context.Context, c *sql.Conn, s *Store, step driver.Step, items []*item, inside bool) (driver.Result, error) {
 	if len(items) == 1 && len(step.Each) == 1 {
 		return s.mysqlOne(ctx, c, step, items)
 	}
@@ -143,6 +143,9 @@ func mysqlStepRows(ctx context.Context, c *sql.Conn, s *Store, step driver.Step,
 		if err != nil || done {
 			return r, err
 		}
+	}
+	if inside {
+		return s.mysqlInside(ctx, c, step, items, false)
 	}
 	return s.mysqlTransaction(ctx, c, step, items)
 }
@@ -343,6 +346,14 @@ func (s *Store) mysqlTry(ctx context.Context, c *sql.Conn, step driver.Step, ite
 		return driver.Result{}, err
 	}
 	defer func() { _ = tx.Rollback() }() // does nothing after a commit
+	r, err := s.mysqlInside(ctx, c, step, items, taken)
+	if err == nil && r.Met {
+		err = tx.Commit()
+	}
+	return r, err
+}
+
+func (s *Store) mysqlInside(ctx context.Context, c *sql.Conn, step driver.Step, items []*item, taken bool) (r driver.Result, err error) {
 	var locked, looked []*item
 	for _, it := range items {
 		it.now = nil
@@ -353,29 +364,26 @@ func (s *Store) mysqlTry(ctx context.Context, c *sql.Conn, step driver.Step, ite
 			locked = append(locked, it)
 		}
 	}
-	if err := s.mysqlLock(ctx, c, locked); err != nil {
-		return driver.Result{}, err
+	if err := mysqlLock(ctx, c, s, locked); err != nil {
+		return r, err
 	}
 	met := !slices.ContainsFunc(items, func(it *item) bool { return it.role != each && it.now != nil && !it.fits() })
 	done, writes := map[*item]bool{}, 0
 	if met {
 		if writes, err = s.mysqlChange(ctx, c, items, done); err != nil {
-			return driver.Result{}, err
+			return r, err
 		}
 	}
 	if len(looked) > 0 || writes == 0 {
 		if err := s.mysqlFind(ctx, c, looked); err != nil {
-			return driver.Result{}, err
+			return r, err
 		}
 	}
-	if met {
-		err = tx.Commit()
-	}
-	return resultOf(step, items, met, func(it *item) bool { return done[it] }), err
+	return resultOf(step, items, met, func(it *item) bool { return done[it] }), nil
 }
 
 // mysqlLock reads and locks the items' rows.
-func (s *Store) mysqlLock(ctx context.Context, c *sql.Conn, items []*item) error {
+func mysqlLock(ctx context.Context, c *sql.Conn, s *Store, items []*item) error {
 	if len(items) == 0 {
 		return nil
 	}

@@ -48,6 +48,7 @@ var postgresDialect = dialect{
 	steps:    postgresSteps(),
 	getRows:  postgresGetRows,
 	stepRows: postgresStepRows,
+	lockRows: postgresLock,
 
 	clock:    "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
 	classify: postgresClassify,

@@ -68,7 +68,7 @@ const (
 	postgresFounds  = ", foundation AS (" + postgresAdds + "'t')"
 	postgresRaises  = ", raise AS (" + postgresAdds + "'r' ON CONFLICT (tbl, name) DO UPDATE SET value = excluded.value WHERE r.value < excluded.value)"
 	postgresTell    = ` SELECT 0::bigint, met, NULL::text, NULL::text FROM here CROSS JOIN met WHERE here
-		UNION ALL SELECT i, true, CASE WHEN value IS NULL THEN NULL ELSE {value} END, NULL FROM judged WHERE NOT fits OR role = 'k' OR NOT (SELECT met FROM met)`
+		UNION ALL SELECT i, true, CASE WHEN value IS NULL THEN NULL ELSE {value} END, NULL FROM judged WHERE NOT fits OR role IN ('k', 'x') OR NOT (SELECT met FROM met)`
 	postgresTellInserts = " UNION ALL SELECT -1, true, tbl, name FROM addition"
 )
 
@@ -113,13 +113,18 @@ func postgresGetRows(ctx context.Context, c *sql.Conn, s *Store, keys []driver.K
 
 // postgresStepRows makes a step by one statement. It is made anew where another process has
 // added a row meanwhile that all else hangs on.
-func postgresStepRows(ctx context.Context, c *sql.Conn, s *Store, step driver.Step, items []*item) (driver.Result, error) {
+func postgresStepRows(ctx context.Context, c *sql.Conn, s *Store, step driver.Step, items []*item, inside bool) (driver.Result, error) {
 	for {
 		r, err := postgresTryStep(ctx, c, s, step, items)
-		if err == nil || s.dialect.classify(err) != exists {
+		if err == nil || inside || s.dialect.classify(err) != exists {
 			return r, err
 		}
 	}
+}
+
+func postgresLock(ctx context.Context, c *sql.Conn, s *Store, items []*item) error {
+	_, err := postgresTryStep(ctx, c, s, driver.Step{}, items)
+	return err
 }
 
 func postgresTryStep(ctx context.Context, c *sql.Conn, s *Store, step driver.Step, items []*item) (driver.Result, error) {

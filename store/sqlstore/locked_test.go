@@ -1,0 +1,72 @@
+package sqlstore_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/hapax-id/hapax/internal/testservers"
+	"github.com/hapax-id/hapax/store/driver"
+	"github.com/hapax-id/hapax/store/sqlstore"
+)
+
+// Rows that are locked are nobody else's until the step that is made up of them is done, and
+// where none is made they are free again.
+func TestLockedRows(t *testing.T) {
+	onServers(t, func(t *testing.T, _ *testservers.Server, url string) {
+		a, b := open(t, url, sqlstore.Options{}), open(t, url, sqlstore.Options{})
+		keys := []driver.Key{{Table: "t", Name: "r"}, {Name: "tag"}, {Name: "another"}}
+		put := func(s *sqlstore.Store, key driver.Key, old driver.Cell, next string) driver.Outcome {
+			t.Helper()
+			r, err := s.KV().Step(t.Context(), driver.Step{Each: []driver.Change{{Key: key, Old: old, Next: []byte(next)}}})
+			if err != nil {
+				t.Error(err)
+				return driver.Outcome{}
+			}
+			return r.Each[0]
+		}
+		none := driver.Cell{Known: true}
+		for _, key := range keys[:2] {
+			if !put(a, key, none, "1").Done {
+				t.Fatal("no row")
+			}
+		}
+		waiting := "SELECT COUNT(*) > 0 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT' AND trx_query LIKE '%" + prefixOf(url) + "rows%'"
+		if a.Name() == sqlstore.PostgreSQL {
+			waiting = "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%" + prefixOf(url) + "rows%'"
+		}
+		kv := a.KV().(driver.LockingKV)
+		others := make(chan driver.Outcome, 1)
+		r, err := kv.StepLocked(t.Context(), keys, func(cells []driver.Cell) (driver.Step, error) {
+			if len(cells) != 3 || string(cells[0].Value) != "1" || string(cells[1].Value) != "1" || cells[2].Value != nil || !cells[2].Known {
+				t.Errorf("the locked rows are %+v", cells)
+			}
+			go func() { others <- put(b, keys[1], cells[1], "other") }()
+			becomes(t, admin(t, b), waiting)
+			return driver.Step{
+				If:    []driver.Cond{{Key: keys[0], Least: []byte("1")}, {Key: driver.Key{Table: "t", Name: "none"}}},
+				Raise: []driver.Put{{Key: keys[0], Value: []byte("2")}},
+				Each:  []driver.Change{{Key: keys[1], Old: cells[1], Next: []byte("2")}, {Key: keys[2], Old: cells[2], Next: []byte("2")}},
+			}, nil
+		})
+		if err != nil || !r.Met || !r.Each[0].Done || !r.Each[1].Done || !strings.Contains(r.Primary, "/start ") {
+			t.Fatalf("the step is %+v, %v", r, err)
+		}
+		if o := <-others; o.Done || o.Now.Known && string(o.Now.Value) != "2" {
+			t.Errorf("the other's change, which had to wait, is %+v", o)
+		}
+		failed := errors.New("made up nothing")
+		if _, err := kv.StepLocked(t.Context(), keys, func([]driver.Cell) (driver.Step, error) { return driver.Step{}, failed }); !errors.Is(err, failed) {
+			t.Errorf("the error is %v", err)
+		}
+		cells, err := b.KV().Get(t.Context(), driver.Current, keys...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, cell := range cells {
+			if string(cell.Value) != "2" || !put(b, keys[i], cell, "3").Done {
+				t.Errorf("row %d is %q, or still locked", i, cell.Value)
+			}
+		}
+	})
+}
