@@ -14,7 +14,7 @@ func (b *Base) RaiseTag(ctx context.Context, name string, mark int64) (hapax.Tag
 	if mark < 0 || mark > hapax.MaxMark {
 		return hapax.Tag{}, &hapax.ValueError{Field: "mark", Value: mark, Allowed: fmt.Sprintf("0 to %d", int64(hapax.MaxMark)), Err: hapax.ErrInvalidArgument}
 	}
-	return b.redefine(ctx, name, 0, func(t hapax.Tag) (hapax.Tag, error) {
+	return b.redefine(ctx, name, mark, func(t hapax.Tag) (hapax.Tag, error) {
 		t.Mark = max(t.Mark, mark)
 		return t, nil
 	})
