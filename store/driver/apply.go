@@ -24,7 +24,7 @@ func Apply(tx Tx, step Step) (r Result, err error) {
 		if err != nil {
 			return r, err
 		}
-		r.Met = r.Met && c.holds(now)
+		r.Met = r.Met && c.Holds(now)
 		r.If = append(r.If, Cell{Value: now, Known: true})
 	}
 	raise := make([]Put, 0, 1)
@@ -80,8 +80,8 @@ func CellsOf(keys []Key, value func(Key) ([]byte, error)) ([]Cell, error) {
 	return cells, nil
 }
 
-// holds reports whether the condition holds for a row.
-func (c Cond) holds(now []byte) bool {
+// Holds reports whether the condition holds for a row that is recognised by its value.
+func (c Cond) Holds(now []byte) bool {
 	if c.Least != nil {
 		return bytes.Compare(now, c.Least) >= 0
 	}

@@ -16,6 +16,11 @@ const maxPause = 50 * time.Millisecond // unit of the pause after lost races
 type BaseOptions struct {
 	MaxChanges int // in one step; default 100
 	MaxBytes   int // of the values in one step; default 64 KiB
+
+	// Split says that a step is several writes, each of one row by itself. Its conditions are
+	// looked at before the changes and after them, and it is not met where they fail then,
+	// whatever it has changed: see [Guarding].
+	Split bool
 }
 
 // A Base makes a store of a KV: everything that is done to tags, rows, pools and workers. It

@@ -173,4 +173,4 @@ func (b *Base) SwapRowWith(ctx context.Context, p Pulse, table, name string, old
 }
 
 // Split implements [Guarding].
-func (b *Base) Split() bool { return false }
+func (b *Base) Split() bool { return b.opts.Split }

@@ -17,8 +17,7 @@
 // Drivers that do not stand on the primitive yet keep tags in their own way, and use Advance,
 // HandBack, Update, Revive, Delete and Heal to judge what may be done. They implement Rows, and
 // embed Leases, which turns rows into a hapax.WorkerStore and a PoolStore; and Guarding and
-// Healing, with which store/witness keeps nodes from a store that went back. Around is for
-// engines that cannot change a tag and a row in one step.
+// Healing, with which store/witness keeps nodes from a store that went back.
 //
 // The suite in store/storetest shows whether a store keeps its promises.
 package driver

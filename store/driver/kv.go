@@ -63,7 +63,9 @@ type Cell struct {
 }
 
 // A Step is one atomic change of a store. A key stands at most once in Raise, Then and
-// Each together. In a store that is Split (see [BaseOptions]) it is atomic row by row.
+// Each together. In a store that is Split (see [BaseOptions]) it is atomic row by row: a raise
+// may have been made where another row's condition fails, and of Then those before the one
+// that lost a race, which the outcomes tell.
 type Step struct {
 	If    []Cond   // if one fails, nothing is done
 	Raise []Put    // written where the row is lower or missing, and left where it is not

@@ -19,12 +19,14 @@
 // In the URL's database (default hapax), with the default prefix:
 //
 //	hapax_store    {_id: "store", id, format, created}
-//	hapax_tags     {_id: NAME, store, rev, kind, deleted, mark, token, run, key_hash, start, step, min_step, max_step, delta, remainder, pool, extra, updated}
-//	hapax_rows     {_id: TABLE + "\x01" + NAME, store, value}
+//	hapax_tags     {_id: NAME, store, value: "{\"kind\":\"segment\",…,\"mark\":4001}", by}
+//	hapax_rows     {_id: TABLE + "\x01" + NAME, store, value, by}
 //
-// All numbers are 64-bit integers; who edits one by hand must keep it one
-// (NumberLong), or the document is refused with ErrStoreCorrupt. rev counts the
-// changes of a tag's definition; grants leave it as it is.
+// A value is a text, mostly JSON, whose integers are exact; by identifies the last write, and
+// tells when it was made. A change is one update on condition of the whole old value, in
+// which a decision rests. No transactions are used: not every server that speaks MongoDB's
+// protocol keeps them. So a guarded call looks at the conditions before its change and after it
+// (see space.Step).
 package mongostore
 
 import (
@@ -37,7 +39,6 @@ import (
 	"net"
 	"net/url"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -53,11 +54,9 @@ import (
 )
 
 var (
-	_ driver.Store    = (*Store)(nil)
-	_ driver.Clock    = (*Store)(nil)
-	_ driver.Guarding = (*Store)(nil)
-	_ driver.Healing  = (*Store)(nil)
-	_ driver.Together = (*Store)(nil)
+	_ driver.Store = (*Store)(nil)
+	_ driver.Clock = (*Store)(nil)
+	_ driver.KV    = (*space)(nil)
 )
 
 // Defaults of Options.
@@ -68,9 +67,7 @@ const (
 )
 
 const (
-	format         = 3           // of the documents
-	formatBefore   = 2           // the same documents, in a store that 04c10f7 could use
-	formatFirst    = 1           // of 9fd0ef2, which kept workers apart from rows
+	format         = 4           // of the documents
 	maxPrefixBytes = 64          // of Options.Prefix
 	closeWithin    = time.Second // for calls in flight to end before Close breaks them off
 	storeDocument  = "store"     // _id
@@ -117,23 +114,17 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
+// base gives a Store its methods without a field that outsiders see.
+type base = driver.Base
+
 // A Store is a store in MongoDB. Its methods are safe for concurrent use. It
 // connects as needed, with at most 100 connections a server (maxPoolSize in the
 // URL), and reconnects by itself.
 type Store struct {
-	driver.Leases
-
-	own    *mongo.Client // disconnected by Close; nil if it is the caller's
-	opts   Options
-	id     string
-	meta   *mongo.Collection
-	tags   *mongo.Collection
-	rows   *mongo.Collection
-	shapes shapes
-	beats  beats
-	closed atomic.Bool
-
-	primaries *primaries
+	*base // tags and rows
+	space *space
+	own   *mongo.Client // disconnected by Close; nil if it is the caller's
+	opts  Options
 }
 
 // Open connects to the servers that the URL names and, at first use, makes the
@@ -152,7 +143,7 @@ func Open(ctx context.Context, rawURL string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: mongodb: connect: %w", hapax.ErrStoreUnavailable, err)
 	}
-	return open(ctx, c.Database(database), c, p, opts)
+	return open(ctx, c.Database(database), c, p, "MongoDB at "+strings.Join(client.Hosts, ","), opts)
 }
 
 // CheckURL returns what is wrong with a URL for Open, without connecting: ErrInvalidArgument.
@@ -170,19 +161,21 @@ func New(ctx context.Context, db *mongo.Database, opts Options) (*Store, error) 
 	if err != nil {
 		return nil, err
 	}
-	return open(ctx, db, nil, &primaries{at: -1}, opts)
+	return open(ctx, db, nil, &primaries{at: -1}, "MongoDB", opts)
 }
 
-func open(ctx context.Context, db *mongo.Database, own *mongo.Client, p *primaries, opts Options) (*Store, error) {
+func open(ctx context.Context, db *mongo.Database, own *mongo.Client, p *primaries, service string, opts Options) (*Store, error) {
 	journal := true
 	concerns := options.Collection().
 		SetWriteConcern(&writeconcern.WriteConcern{W: writeconcern.WCMajority, Journal: &journal}).
 		SetReadConcern(readconcern.Majority()).SetReadPreference(readpref.Primary())
 	collection := func(name string) *mongo.Collection { return db.Collection(opts.Prefix+name, concerns) }
-	s := &Store{own: own, opts: opts, primaries: p, meta: collection("store"), tags: collection("tags"), rows: collection("rows")}
-	s.Leases = driver.LeasesIn(s)
-	err := s.call(ctx, "open", s.begin)
-	if err != nil {
+	k := &space{
+		calls: driver.Calls{Service: service, Timeout: opts.Timeout},
+		meta:  collection("store"), tags: collection("tags"), rows: collection("rows"), primaries: p,
+	}
+	s := &Store{base: driver.NewBase(&k.calls, k, driver.BaseOptions{Split: true}), space: k, own: own, opts: opts}
+	if err := s.call(ctx, s.begin); err != nil {
 		_ = s.Close() // the first error tells more
 		return nil, err
 	}
@@ -257,48 +250,38 @@ type meta struct {
 
 // begin makes the store unless it exists, and warns about what cannot be durable.
 func (s *Store) begin(ctx context.Context) error {
-	m, err := s.readMeta(ctx)
-	if err == nil && m.ID == "" && (s.opts.Look || s.opts.Existing != nil && s.opts.Existing()) {
-		return &driver.WouldChangeError{What: driver.NewStore}
-	}
-	if err == nil && m.ID == "" {
-		_, err = s.meta.InsertOne(ctx, bson.D{
+	m, err := s.space.readMeta(ctx)
+	if err == nil && m == (meta{}) {
+		if s.opts.Look || s.opts.Existing != nil && s.opts.Existing() {
+			return &driver.WouldChangeError{What: driver.NewStore}
+		}
+		_, err = s.space.meta.InsertOne(ctx, bson.D{
 			{Key: "_id", Value: storeDocument},
 			{Key: "id", Value: rand.Text()},
 			{Key: "format", Value: int64(format)},
 			{Key: "created", Value: time.Now()},
 		})
 		if err == nil || mongo.IsDuplicateKeyError(err) {
-			m, err = s.readMeta(ctx)
+			m, err = s.space.readMeta(ctx)
 		}
 	}
 	if err != nil {
 		return err
 	}
-	if m.ID == "" || m.Format != format && m.Format != formatBefore {
-		what, advice := "", "use the version that wrote them, or a newer one"
-		if m.Format == formatFirst {
-			what, advice = ", as hapax 9fd0ef2 left them", "use a new prefix or database, and raise each tag's floor above what was issued"
-		}
-		return fmt.Errorf("%w: mongodb: the documents have format %d%s, and this version, hapax %s, knows formats %d and %d: %s",
-			hapax.ErrStoreCorrupt, m.Format, what, hapax.Version(), formatBefore, format, advice)
-	}
-	s.id = m.ID
-	return s.probe(ctx)
-}
-
-// ExcludeOlder implements driver.Exclusive.
-func (s *Store) ExcludeOlder(ctx context.Context) error {
-	return s.call(ctx, "keep older versions from the store", func(ctx context.Context) error {
-		_, err := s.meta.UpdateOne(ctx, bson.D{{Key: "_id", Value: storeDocument}, {Key: "format", Value: int64(formatBefore)}},
-			bson.D{{Key: "$set", Value: bson.D{{Key: "format", Value: int64(format)}}}})
+	place := "MongoDB collection " + s.space.meta.Name()
+	if err := driver.CheckFormat(place, m.Format, format); err != nil {
 		return err
-	})
+	}
+	if m.ID == "" {
+		return fmt.Errorf("%w: %s: id is missing", hapax.ErrStoreCorrupt, place)
+	}
+	s.space.id = m.ID
+	return s.probe(ctx)
 }
 
 // probe warns about what cannot be durable.
 func (s *Store) probe(ctx context.Context) error {
-	hello, err := s.hello(ctx)
+	hello, err := s.space.hello(ctx)
 	if err != nil {
 		return err
 	}
@@ -311,7 +294,7 @@ func (s *Store) probe(ctx context.Context) error {
 		} `bson:"storageEngine"`
 	}
 	// Few accounts may ask for this; nothing depends on the answer.
-	err = s.meta.Database().RunCommand(ctx, bson.D{{Key: "serverStatus", Value: 1}}, options.RunCmd().SetReadPreference(readpref.Primary())).Decode(&status)
+	err = s.space.meta.Database().RunCommand(ctx, bson.D{{Key: "serverStatus", Value: 1}}, options.RunCmd().SetReadPreference(readpref.Primary())).Decode(&status)
 	if p := status.StorageEngine.Persistent; err == nil && p != nil && !*p {
 		s.opts.Warn(WarnNotDurable, "the storage engine keeps nothing on disk: a restart loses the store")
 	}
@@ -328,14 +311,14 @@ type hello struct {
 	ElectionID      bson.ObjectID   `bson:"electionId"` // zero: the server is in no replica set
 }
 
-func (s *Store) hello(ctx context.Context) (hello, error) {
+func (s *space) hello(ctx context.Context) (hello, error) {
 	var h hello
 	err := s.meta.Database().RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}, options.RunCmd().SetReadPreference(readpref.Primary())).Decode(&h)
 	return h, err
 }
 
 // readMeta reads the store's document; there may be none.
-func (s *Store) readMeta(ctx context.Context) (meta, error) {
+func (s *space) readMeta(ctx context.Context) (meta, error) {
 	var m meta
 	err := s.meta.FindOne(ctx, bson.D{{Key: "_id", Value: storeDocument}}).Decode(&m)
 	if errors.Is(err, mongo.ErrNoDocuments) {
@@ -344,43 +327,24 @@ func (s *Store) readMeta(ctx context.Context) (meta, error) {
 	return m, err
 }
 
-// same checks a store ID that the server gave.
-func (s *Store) same(id string) error {
-	switch id {
-	case s.id:
-		return nil
-	case "":
-		return fmt.Errorf("%w: mongodb: the server came back without its data, or the data was deleted", hapax.ErrStoreReplaced)
-	}
-	return fmt.Errorf("%w: mongodb: the server now holds store %.40q, not %q", hapax.ErrStoreReplaced, id, s.id)
-}
-
-// check asks the server whether it holds the store that was opened.
-func (s *Store) check(ctx context.Context) error {
-	m, err := s.readMeta(ctx)
-	if err != nil {
-		return err
-	}
-	return s.same(m.ID)
-}
-
 // StoreID implements driver.Store. It fails with ErrStoreReplaced once the server
 // holds another store than the one that was opened.
 func (s *Store) StoreID(ctx context.Context) (string, error) {
-	if err := s.call(ctx, "read the store ID", s.check); err != nil {
+	if err := s.call(ctx, s.space.check); err != nil {
 		return "", err
 	}
-	return s.id, nil
+	return s.space.id, nil
 }
 
 // Ping implements driver.Store. It sends a write that changes nothing, which
 // waits for a majority as every other does.
 func (s *Store) Ping(ctx context.Context) error {
-	return s.call(ctx, "ping", func(ctx context.Context) error {
-		res, err := s.meta.UpdateOne(ctx, bson.D{{Key: "_id", Value: storeDocument}, {Key: "id", Value: s.id}},
-			bson.D{{Key: "$set", Value: bson.D{{Key: "id", Value: s.id}}}})
+	k := s.space
+	return s.call(ctx, func(ctx context.Context) error {
+		res, err := k.meta.UpdateOne(ctx, bson.D{{Key: "_id", Value: storeDocument}, {Key: "id", Value: k.id}},
+			bson.D{{Key: "$set", Value: bson.D{{Key: "id", Value: k.id}}}})
 		if err == nil && res.MatchedCount == 0 {
-			err = s.check(ctx)
+			err = k.check(ctx)
 		}
 		return err
 	})
@@ -388,8 +352,8 @@ func (s *Store) Ping(ctx context.Context) error {
 
 // StoreTime implements driver.Clock.
 func (s *Store) StoreTime(ctx context.Context) (now time.Time, err error) {
-	err = s.call(ctx, "read the clock", func(ctx context.Context) error {
-		h, err := s.hello(ctx)
+	err = s.call(ctx, func(ctx context.Context) error {
+		h, err := s.space.hello(ctx)
 		now = h.LocalTime
 		return err
 	})
@@ -398,7 +362,7 @@ func (s *Store) StoreTime(ctx context.Context) (now time.Time, err error) {
 
 // Close implements driver.Store. Later calls fail with ErrClosed.
 func (s *Store) Close() error {
-	if s.closed.Swap(true) || s.own == nil {
+	if !s.space.calls.End() || s.own == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
@@ -411,40 +375,33 @@ func (s *Store) Close() error {
 }
 
 // call runs f within the time limit, and translates its error.
-func (s *Store) call(ctx context.Context, doing string, f func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, s.opts.Timeout)
+func (s *Store) call(ctx context.Context, f func(context.Context) error) error {
+	ctx, cancel, err := s.space.calls.Begin(ctx)
+	if err != nil {
+		return err
+	}
 	defer cancel()
-	err := context.Cause(ctx)
-	if err == nil && !s.closed.Load() {
-		err = f(ctx)
-	}
-	if s.closed.Load() { // what happened meanwhile is of no use
-		return fmt.Errorf("%w: the MongoDB store", hapax.ErrClosed)
-	}
-	return failed(ctx, doing, err)
+	return s.space.failed(ctx, f(ctx))
 }
 
 // failed translates an error of a call; hapax's own and nil pass.
-func failed(ctx context.Context, doing string, err error) error {
+func (s *space) failed(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
 	if _, ok := errors.AsType[*hapax.Error](err); ok {
 		return err
 	}
-	err = unselected(err)
-	cause := hapax.ErrStoreUnavailable
 	if _, ok := errors.AsType[*bson.DecodeError](err); ok {
-		cause = hapax.ErrStoreCorrupt
+		return fmt.Errorf("%w: %s: %w", hapax.ErrStoreCorrupt, s.calls.Service, err)
 	}
-	ended := context.Cause(ctx)
-	if at, ok := ctx.Deadline(); ok && ended == nil && !time.Now().Before(at) {
-		ended = context.DeadlineExceeded // the driver has the same deadline, and may notice first
+	if errors.Is(err, mongo.ErrClientDisconnected) { // closed meanwhile
+		return fmt.Errorf("%w: the store in %s", hapax.ErrClosed, s.calls.Service)
 	}
-	if ended != nil && !errors.Is(err, ended) {
-		return fmt.Errorf("%w: mongodb: %s: %w (%w)", cause, doing, err, ended)
+	if at, ok := ctx.Deadline(); ok && ctx.Err() == nil && !time.Now().Before(at) && !errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("%w (%w)", err, context.DeadlineExceeded) // the driver has the same deadline, and may notice first
 	}
-	return fmt.Errorf("%w: mongodb: %s: %w", cause, doing, err)
+	return s.calls.Unavailable(ctx, unselected(err))
 }
 
 // unselected returns what each server told last, where the driver could choose none: it
@@ -461,19 +418,4 @@ func unselected(err error) error {
 		}
 	}
 	return fmt.Errorf("no server can be chosen: %w", errors.Join(all...))
-}
-
-// An exact number is a 64-bit integer in the document too. A double, as it
-// comes from a hand's edit, would lose digits.
-type exact int64
-
-// UnmarshalBSONValue implements bson.ValueUnmarshaler.
-func (e *exact) UnmarshalBSONValue(kind byte, data []byte) error {
-	v := bson.RawValue{Type: bson.Type(kind), Value: data}
-	n, ok := v.Int64OK()
-	if !ok || v.Type != bson.TypeInt64 {
-		return fmt.Errorf("%w: mongodb: a number is stored as %s; store it as a 64-bit integer (NumberLong)", hapax.ErrStoreCorrupt, v.Type)
-	}
-	*e = exact(n)
-	return nil
 }

@@ -135,6 +135,7 @@ func TestConformance(t *testing.T) {
 	h := harness(srv, srv.URL)
 	h.Another = func(t testing.TB) storetest.Harness { return harness(srv, database(t, srv)) }
 	storetest.Run(t, h)
+	storetest.RunKV(t, h)
 }
 
 func harness(srv *testservers.Server, url string) storetest.Harness {
@@ -331,7 +332,7 @@ func TestLostAnswer(t *testing.T) {
 	lease := acquire(t, s)
 	last := allocate(t, s, "t", 10)
 	for i, cut := range []func(func([]byte) bool){proxy.CutReply, proxy.CutRequest} {
-		cut(testservers.Contains("findAndModify"))
+		cut(testservers.Contains("update\x00\x0b\x00\x00\x00hapax_tags"))
 		_, err := s.Allocate(t.Context(), "t", 10, "")
 		wantErr(t, "a lost answer", err, hapax.ErrStoreUnavailable)
 		if n := proxy.Fired(); n != i+1 {
@@ -390,60 +391,6 @@ func TestSilence(t *testing.T) {
 	}
 	proxy.Pass()
 	allocateUntil(t, hasty, "t")
-}
-
-// A tag that was made before there were tokens is at 0.
-func TestWithoutToken(t *testing.T) {
-	srv := own(t)
-	s, ctx := open(t, srv.URL, mongostore.Options{}), t.Context()
-	tags := raw(t, srv).Collection("hapax_tags")
-	for name, end := range map[string]func(hapax.Allocation) error{
-		"handed back": func(a hapax.Allocation) error { return s.HandBack(ctx, a, a.Grant.Lo) },
-		"healed":      func(a hapax.Allocation) error { _, err := s.HealTag(ctx, hapax.Tag{Name: a.Tag.Name}); return err },
-		"healed from 7": func(a hapax.Allocation) error {
-			_, err := s.HealTag(ctx, hapax.Tag{Name: a.Tag.Name, Token: 7})
-			return err
-		},
-	} {
-		create(t, s, hapax.Tag{Name: name})
-		must[*mongo.UpdateResult](t)(tags.UpdateByID(ctx, name, bson.D{{Key: "$unset", Value: bson.D{{Key: "token", Value: ""}}}}))
-		a := must[hapax.Allocation](t)(s.Allocate(ctx, name, 5, ""))
-		if err := end(a); a.Tag.Token != 0 || err != nil {
-			t.Errorf("%s: allocated under token %d, then error %v", name, a.Tag.Token, err)
-		}
-		want := int64(1)
-		if name == "healed from 7" {
-			want = 8
-		}
-		if tag := must[hapax.Tag](t)(s.Tag(ctx, name)); tag.Token != want {
-			t.Errorf("%s: the tag is %+v; want token %d", name, tag, want)
-		}
-	}
-}
-
-// Numbers that a hand's edit made into something else are refused, not rounded.
-func TestEditedByHand(t *testing.T) {
-	srv := own(t)
-	s := open(t, srv.URL, mongostore.Options{})
-	db, ctx := raw(t, srv), t.Context()
-	for i, mark := range []any{5000.0, int32(5000), "5000", nil, int64(-5)} {
-		name := fmt.Sprint("t", i)
-		create(t, s, hapax.Tag{Name: name})
-		must[*mongo.UpdateResult](t)(db.Collection("hapax_tags").UpdateByID(ctx, name, bson.D{{Key: "$set", Value: bson.D{{Key: "mark", Value: mark}}}}))
-		for _, n := range []int64{1, 0} {
-			a, err := s.Allocate(ctx, name, n, "")
-			if !errors.Is(err, hapax.ErrStoreCorrupt) {
-				t.Errorf("mark %v (%T): %v, %v; want ErrStoreCorrupt", mark, mark, a.Grant, err)
-			}
-		}
-	}
-	for format, advice := range map[int64]string{9: "or a newer one", 1: "as hapax 9fd0ef2 left them"} {
-		must[*mongo.UpdateResult](t)(db.Collection("hapax_store").UpdateByID(ctx, "store", bson.D{{Key: "$set", Value: bson.D{{Key: "format", Value: format}}}}))
-		_, err := mongostore.Open(ctx, srv.URL, mongostore.Options{})
-		if wantErr(t, "another format", err, hapax.ErrStoreCorrupt); !strings.Contains(fmt.Sprint(err), advice) {
-			t.Errorf("format %d: error is %v; want it to say %q", format, err, advice)
-		}
-	}
 }
 
 func TestOpenRefuses(t *testing.T) {

@@ -53,7 +53,7 @@ func (p *primaries) after(ask func() (string, error)) (string, error) {
 
 // primary asks the server who it is. It is empty for a router, of which there may be several
 // before several shards, and where the server does not tell.
-func (s *Store) primary(ctx context.Context) (string, error) {
+func (s *space) primary(ctx context.Context) (string, error) {
 	return s.primaries.after(func() (string, error) {
 		h, err := s.hello(ctx)
 		if err != nil || h.Msg == isRouter || h.TopologyVersion.ProcessID.IsZero() {

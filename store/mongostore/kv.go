@@ -1,0 +1,194 @@
+package mongostore
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"unicode/utf8"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
+)
+
+const raceMost = 100 // how often a row is raised that others change meanwhile
+
+// A space is the store's documents; it implements driver.KV.
+type space struct {
+	calls     driver.Calls
+	id        string            // the store ID
+	meta      *mongo.Collection // identity
+	tags      *mongo.Collection
+	rows      *mongo.Collection
+	primaries *primaries
+
+	// beaten is the row that the last step has raised, if its conditions held: the next step
+	// raises it before it looks at the others, as far as the row's own condition allows.
+	beaten atomic.Pointer[driver.Key]
+}
+
+// A document is a row, or a tag, as it is stored.
+type document struct {
+	Key   string        `bson:"_id"`
+	Store string        `bson:"store"`
+	Value value         `bson:"value"`
+	By    bson.ObjectID `bson:"by"` // of the last write
+}
+
+// A value is a text in the document, which people can read, unless it is none. Texts and
+// other bytes never equal each other, so that there is one form for each value.
+type value []byte
+
+// MarshalBSONValue implements bson.ValueMarshaler.
+func (v value) MarshalBSONValue() (byte, []byte, error) {
+	var in any = []byte(v)
+	if utf8.Valid(v) && bytes.IndexByte(v, 0) < 0 {
+		in = string(v)
+	}
+	kind, data, err := bson.MarshalValue(in)
+	return byte(kind), data, err
+}
+
+// UnmarshalBSONValue implements bson.ValueUnmarshaler.
+func (v *value) UnmarshalBSONValue(kind byte, data []byte) error {
+	raw := bson.RawValue{Type: bson.Type(kind), Value: data}
+	if text, ok := raw.StringValueOK(); ok {
+		*v = value(text)
+		return nil
+	}
+	if _, data, ok := raw.BinaryOK(); ok {
+		*v = slices.Clone(data)
+		return nil
+	}
+	return fmt.Errorf("%w: mongodb: a value is stored as %s, not as a string", hapax.ErrStoreCorrupt, raw.Type)
+}
+
+// rowKey returns the _id of a row. Names have no control characters.
+func rowKey(table, name string) string { return table + "\x01" + name }
+
+// place returns where a row lies.
+func (s *space) place(key driver.Key) (*mongo.Collection, string) {
+	if key.Table == "" {
+		return s.tags, key.Name
+	}
+	return s.rows, rowKey(key.Table, key.Name)
+}
+
+// same checks a store ID that the server gave.
+func (s *space) same(id string) error {
+	switch id {
+	case s.id:
+		return nil
+	case "":
+		return fmt.Errorf("%w: mongodb: the server came back without its data, or the data was deleted", hapax.ErrStoreReplaced)
+	}
+	return fmt.Errorf("%w: mongodb: the server now holds store %.40q, not %q", hapax.ErrStoreReplaced, id, s.id)
+}
+
+// check asks the server whether it holds the store that was opened.
+func (s *space) check(ctx context.Context) error {
+	m, err := s.readMeta(ctx)
+	if err != nil {
+		return err
+	}
+	return s.same(m.ID)
+}
+
+// find returns the documents whose _id matches, in its order, and makes sure that they are
+// those of the store that was opened.
+func (s *space) find(ctx context.Context, c *mongo.Collection, id any, opts *options.FindOptionsBuilder) ([]document, error) {
+	cursor, err := c.Find(ctx, bson.D{{Key: "_id", Value: id}}, opts)
+	if err != nil {
+		return nil, err
+	}
+	var docs []document
+	if err := cursor.All(ctx, &docs); err != nil {
+		return nil, err
+	}
+	for _, d := range docs {
+		if err := s.same(d.Store); err != nil {
+			return nil, err
+		}
+	}
+	return docs, nil
+}
+
+// Get implements driver.KV. It is a round trip for tags and one for other rows, and another
+// one where it finds nothing.
+func (s *space) Get(ctx context.Context, _ driver.Freshness, keys ...driver.Key) ([]driver.Cell, error) {
+	found, err := s.read(ctx, keys)
+	if err != nil {
+		return nil, s.failed(ctx, err)
+	}
+	cells := make([]driver.Cell, len(keys))
+	for i, key := range keys {
+		cells[i] = found.cell(key)
+	}
+	return cells, nil
+}
+
+// rows are what was found at one look.
+type rows map[driver.Key]document
+
+func (r rows) cell(key driver.Key) driver.Cell { return driver.Cell{Value: r[key].Value, Known: true} }
+
+// read reads rows.
+func (s *space) read(ctx context.Context, keys []driver.Key) (rows, error) {
+	found := rows{}
+	for _, c := range []*mongo.Collection{s.tags, s.rows} {
+		at := map[string]driver.Key{}
+		var ids bson.A
+		for _, key := range keys {
+			in, id := s.place(key)
+			if _, ok := at[id]; in == c && !ok {
+				at[id], ids = key, append(ids, id)
+			}
+		}
+		var match any = bson.D{{Key: "$in", Value: ids}}
+		switch len(ids) {
+		case 0:
+			continue
+		case 1:
+			match = ids[0]
+		}
+		docs, err := s.find(ctx, c, match, options.Find())
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range docs {
+			found[at[d.Key]] = d
+		}
+	}
+	if len(found) == 0 {
+		return found, s.check(ctx)
+	}
+	return found, nil
+}
+
+// Scan implements driver.KV.
+func (s *space) Scan(ctx context.Context, table, after string, limit int) ([]driver.Row, error) {
+	c, from := s.place(driver.Key{Table: table, Name: after})
+	match := bson.D{{Key: "$gt", Value: from}}
+	if table != "" {
+		match = append(match, bson.E{Key: "$lt", Value: table + "\x02"})
+	}
+	docs, err := s.find(ctx, c, match, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetLimit(int64(limit)))
+	if err == nil && len(docs) == 0 {
+		err = s.check(ctx)
+	}
+	if err != nil {
+		return nil, s.failed(ctx, err)
+	}
+	page := make([]driver.Row, len(docs))
+	_, prefix := s.place(driver.Key{Table: table})
+	for i, d := range docs {
+		page[i] = driver.Row{Name: strings.TrimPrefix(d.Key, prefix), Value: d.Value}
+	}
+	return page, nil
+}
