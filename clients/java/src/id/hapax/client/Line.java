@@ -44,7 +44,7 @@ class Line {
     private final ReentrantLock lock = new ReentrantLock(); // guards what follows; never held while waiting
     Stretch current;
     Stretch spare; // the next one; null: there is none yet
-    private CompletableFuture<Void> fetch; // the one on its way
+    CompletableFuture<Void> fetch; // the one on its way
     private volatile int step; // this and what follows is written by the one fetch, or under the lock
     private volatile String last; // the latest receipt
     private volatile boolean keeps = true; // false: every number is for the call that takes it

@@ -7,6 +7,7 @@ import com.baomidou.mybatisplus.core.MybatisSqlSessionFactoryBuilder;
 import com.baomidou.mybatisplus.core.mapper.BaseMapper;
 import com.baomidou.mybatisplus.core.toolkit.GlobalConfigUtils;
 import id.hapax.client.HapaxClient;
+import id.hapax.client.StallingClient;
 import id.hapax.client.TestServer;
 import id.hapax.client.TestServer.Failed;
 import id.hapax.hibernate.HapaxId;
@@ -25,6 +26,7 @@ import java.util.List;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.function.Function;
 import java.util.logging.Level;
 import java.util.logging.Logger;
 import org.apache.ibatis.datasource.pooled.PooledDataSource;
@@ -33,6 +35,7 @@ import org.apache.ibatis.session.ExecutorType;
 import org.apache.ibatis.session.SqlSession;
 import org.apache.ibatis.session.SqlSessionFactory;
 import org.apache.ibatis.transaction.jdbc.JdbcTransactionFactory;
+import org.hibernate.HibernateException;
 import org.hibernate.MappingException;
 import org.hibernate.SessionFactory;
 import org.hibernate.cfg.Configuration;
@@ -57,7 +60,13 @@ public final class HooksTest {
         Logger.getLogger("").setLevel(Level.SEVERE);
         try (Database postgres = Database.postgres()) {
             hibernate(postgres.url);
-            doesNotStall(postgres.url);
+            doesNotStall(postgres.url, HapaxClient.Builder::build, Duration.ofMinutes(30));
+            try {
+                doesNotStall(postgres.url, StallingClient::new, Duration.ofSeconds(1));
+                throw new Failed("a client that stalls is not noticed");
+            } catch (HibernateException e) {
+                check(e.getMessage().contains("it stalled"), "it fails otherwise: " + e.getMessage());
+            }
             spring(postgres.url);
         }
         try (Database mariadb = Database.mariadb()) {
@@ -159,10 +168,9 @@ public final class HooksTest {
     }
 
     /** While numbers are fetched, writers go on with what is in hand: no lock is held. */
-    private static void doesNotStall(String url) throws Exception {
+    private static void doesNotStall(String url, Function<HapaxClient.Builder, HapaxClient> make, Duration timeout) throws Exception {
         String slow = "{\"servers\":[{\"faults\":[{\"at\":2,\"do\":\"delay\",\"ms\":600000}]}]}";
-        Duration long_ = Duration.ofMinutes(30);
-        try (TestServer server = TestServer.plain(slow); HapaxClient client = HapaxClient.builder(server.servers.get(0)).timeout(long_).callTimeout(long_).build()) {
+        try (TestServer server = TestServer.plain(slow); HapaxClient client = make.apply(HapaxClient.builder(server.servers.get(0)).timeout(timeout).callTimeout(Duration.ofMinutes(30)))) {
             Configuration c = configuration(url, Row.class);
             c.getProperties().put("hapax.client", client);
             try (Connection clear = DriverManager.getConnection(url); Statement s = clear.createStatement()) {
