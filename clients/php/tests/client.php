@@ -5,6 +5,7 @@
 declare(strict_types=1);
 
 require __DIR__ . '/run.php';
+require __DIR__ . '/fpm.php';
 
 error_reporting(E_ALL);
 set_error_handler(function (int $level, string $what, string $file, int $line): bool {
@@ -241,14 +242,19 @@ function testClosedByASignal(): void
     $server->close();
 }
 
+function webProgram(TestServer $server): string
+{
+    return '<?php require ' . var_export(realpath(__DIR__ . '/../src/autoload.php'), true) . ";\n"
+        . "\$client = new Hapax\\Client('{$server->servers[0]}'); echo \$client->tag('orders')->next();";
+}
+
 /** Each request of the web has a client of its own. */
 function testWebRequests(): void
 {
     $server = TestServer::plain();
     $dir = sys_get_temp_dir() . '/hapax-' . bin2hex(random_bytes(6));
     mkdir($dir);
-    $program = '<?php require ' . var_export(realpath(__DIR__ . '/../src/autoload.php'), true) . ";\n"
-        . "\$client = new Hapax\\Client('{$server->servers[0]}'); echo \$client->tag('orders')->next();";
+    $program = webProgram($server);
     file_put_contents("$dir/index.php", $program);
     $log = tempnam($dir, 'log');
     $web = proc_open([PHP_BINARY, '-S', '127.0.0.1:0', '-t', $dir], [1 => ['file', $log, 'w'], 2 => ['file', $log, 'w']], $pipes, $dir);
@@ -263,6 +269,31 @@ function testWebRequests(): void
     rmdir($dir);
     same(array_map(strval(...), range(1, 20)), $numbers);
     same(array_fill(0, 20, ['count' => 1, 'receipt' => false]), $server->bodies('/take'));
+    same([], $server->bodies('/handback'));
+    $server->close();
+}
+
+/** And so in the children of php-fpm, each of which answers many requests, and is replaced amid them. */
+function testPhpFpm(): void
+{
+    $fpm = Fpm::program();
+    if ($fpm === null) {
+        echo "skipped: no php-fpm here\n";
+        return;
+    }
+    $server = TestServer::plain();
+    file_put_contents($file = tempnam(sys_get_temp_dir(), 'hapax'), webProgram($server));
+    $pool = new Fpm($fpm, $file);
+    $numbers = [];
+    for ($i = 0; $i < 20; $i++) {
+        $begun = array_map(fn () => $pool->begin(), range(1, 8));
+        array_push($numbers, ...array_map(fn (callable $end) => $end(), $begun));
+    }
+    $pool->close();
+    unlink($file);
+    sort($numbers, SORT_NUMERIC);
+    same(array_map(strval(...), range(1, 160)), $numbers);
+    same(array_fill(0, 160, ['count' => 1, 'receipt' => false]), $server->bodies('/take'));
     same([], $server->bodies('/handback'));
     $server->close();
 }
