@@ -76,9 +76,20 @@ func TestReplica(t *testing.T) {
 	if err := raw(t, master).ReplicaOf(t.Context(), host, port).Err(); err != nil {
 		t.Fatal(err)
 	}
-	_, err := s.Allocate(t.Context(), "t", 1, "")
-	wantErr(t, "Allocate on a master that was demoted", err, hapax.ErrStoreUnsafe)
-	wantErr(t, "Ping of a master that was demoted", s.Ping(t.Context()), hapax.ErrStoreUnsafe)
+	for _, readOnly := range []string{"yes", "no"} { // one that may be written forgets it
+		if err := raw(t, master).ConfigSet(t.Context(), "replica-read-only", readOnly).Err(); err != nil {
+			t.Fatal(err)
+		}
+		for what, call := range map[string]func() error{
+			"Allocate": func() error { _, err := s.Allocate(t.Context(), "t", 1, ""); return err },
+			"Ping":     func() error { return s.Ping(t.Context()) },
+			"StoreID":  func() error { _, err := s.StoreID(t.Context()); return err },
+			"Tag":      func() error { _, err := s.Tag(t.Context(), "t"); return err },
+			"Tags":     func() error { _, err := s.Tags(t.Context(), "", 1); return err },
+		} {
+			wantErr(t, what+" on a master that was demoted", call(), hapax.ErrStoreUnsafe)
+		}
+	}
 
 	// When it is a master again, it is the same process with another history.
 	if err := raw(t, master).ReplicaOf(t.Context(), "no", "one").Err(); err != nil {
