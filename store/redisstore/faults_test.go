@@ -256,6 +256,13 @@ func TestLostRows(t *testing.T) {
 	t.Run("a row", check)
 	c.HSet(ctx, rows, "pools\x00p", value)
 	must[[]driver.Worker](t)(s.Workers(ctx, "p"))
+	c.HDel(ctx, rows, "pools\x00p")
+	c.HSet(ctx, rows, "pools\x00another", value)
+	if rows, err := s.ListRows(ctx, "pools", "", 10); !errors.Is(err, hapax.ErrStoreRolledBack) {
+		t.Errorf("with a row under another name: %v, %v", rows, err)
+	}
+	c.HDel(ctx, rows, "pools\x00another")
+	c.HSet(ctx, rows, "pools\x00p", value)
 	c.Rename(ctx, names, "elsewhere")
 	t.Run("the names", check)
 	c.Rename(ctx, "elsewhere", names)

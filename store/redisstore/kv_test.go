@@ -242,12 +242,31 @@ func TestWholeSteps(t *testing.T) {
 	}
 	what := step()
 	what.Each = []driver.Change{{Key: driver.Key{Name: "list"}, Old: driver.Cell{Known: true}, Next: []byte("x")}}
-	c.LPush(ctx, tagKey("list"), "x")
-	before := dump(t, c)
-	_, err := kv.Step(ctx, what)
-	wantErr(t, "a row of another type", err, hapax.ErrStoreCorrupt)
-	if after := dump(t, c); !maps.Equal(before, after) {
-		t.Errorf("%v became %v", before, after)
+	for spoilt, spoil := range map[string]func() error{
+		"of another type": func() error { return c.LPush(ctx, tagKey("list"), "x").Err() },
+		"too long":        func() error { return c.Set(ctx, tagKey("list"), strings.Repeat("x", driver.MaxValueBytes+1), 0).Err() },
+	} {
+		if err := errors.Join(c.Del(ctx, tagKey("list")).Err(), spoil()); err != nil {
+			t.Fatal(err)
+		}
+		before := dump(t, c)
+		_, err := kv.Step(ctx, what)
+		wantErr(t, "a row "+spoilt, err, hapax.ErrStoreCorrupt)
+		if after := dump(t, c); !maps.Equal(before, after) {
+			t.Errorf("a row %s: %v became %v", spoilt, before, after)
+		}
+	}
+}
+
+// A tag that the index lacks is in it after the next grant.
+func TestMissingName(t *testing.T) {
+	srv := testservers.Redis(t, "--appendfsync", "always")
+	s, c, ctx := open(t, srv.URL, redisstore.Options{}), raw(t, srv), t.Context()
+	create(t, s, hapax.Tag{Name: "t"})
+	c.ZRem(ctx, "hapax:{hapax}:tags", "t")
+	allocate(t, s, "t", 1)
+	if tags, err := s.Tags(ctx, "", 10); err != nil || len(tags) != 1 {
+		t.Errorf("the tags are %v, %v", tags, err)
 	}
 }
 

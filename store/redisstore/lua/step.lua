@@ -35,16 +35,17 @@ end
 -- half.
 if large then return {'large', large} end
 
+-- A name that the index lacks, for whatever reason, is added with the next change.
 local function write(r)
-  local added = (r.to ~= '' and 1 or 0) - (r.is and 1 or 0)
-  if r.tag then
-    if r.to ~= '' then redis.call('SET', r.key, r.to) else redis.call('DEL', r.key) end
-  else
-    if r.to ~= '' then redis.call('HSET', KEYS[2], r.name, r.to) else redis.call('HDEL', KEYS[2], r.name) end
-    now = now + added
-  end
   local index, name = KEYS[r.tag and 4 or 3], r.tag or r.name
-  if added == 1 then redis.call('ZADD', index, 0, name) elseif added == -1 then redis.call('ZREM', index, name) end
+  if r.to ~= '' then
+    if r.tag then redis.call('SET', r.key, r.to) else redis.call('HSET', KEYS[2], name, r.to) end
+    redis.call('ZADD', index, 0, name)
+  else
+    if r.tag then redis.call('DEL', r.key) else redis.call('HDEL', KEYS[2], name) end
+    redis.call('ZREM', index, name)
+  end
+  if not r.tag then now = now + (r.to ~= '' and 1 or 0) - (r.is and 1 or 0) end
   r.is = 1
 end
 
