@@ -226,6 +226,7 @@ func TestWholeSteps(t *testing.T) {
 			before := dump(t, c)
 			c.ConfigSet(ctx, setting[0], setting[1])
 			r, err := kv.Step(ctx, what)
+			wantErr(t, "Ping with "+setting[0], s.Ping(ctx), hapax.ErrStoreUnavailable)
 			c.ConfigSet(ctx, setting[0], setting[2])
 			after := dump(t, c)
 			if err == nil && r.Met {
