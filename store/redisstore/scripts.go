@@ -37,6 +37,10 @@ func newScript(writes bool, parts ...string) script {
 		}
 		source += string(text)
 	}
+	return scriptOf(source, writes)
+}
+
+func scriptOf(source string, writes bool) script {
 	sum := sha1.Sum([]byte(source))
 	return script{source, hex.EncodeToString(sum[:]), writes}
 }
