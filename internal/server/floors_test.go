@@ -122,8 +122,9 @@ type node struct {
 type logs struct {
 	slog.Handler
 
-	mu  sync.Mutex
-	all []string
+	mu     sync.Mutex // guards what follows
+	all    []string
+	levels []slog.Level // of all
 }
 
 func (l *logs) Enabled(context.Context, slog.Level) bool { return true }
@@ -132,7 +133,20 @@ func (l *logs) Handle(_ context.Context, r slog.Record) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.all = append(l.all, r.Message)
+	l.levels = append(l.levels, r.Level)
 	return nil
+}
+
+// count returns how often a message was logged at a level.
+func (l *logs) count(level, message string) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, m := range l.all {
+		if m == message && l.levels[i].String() == level {
+			n++
+		}
+	}
+	return n
 }
 
 func (l *logs) has(message string) bool {
@@ -406,6 +420,14 @@ func TestColumnThatCannotBeRead(t *testing.T) {
 	}
 	if err != nil || int64(id) <= most {
 		t.Errorf("once it can be read: %d, %v; the column holds %d", id, err, most)
+	}
+	// Each cause is told once, however often it is met, and so is the end.
+	const refused, read = "a tag is refused: no witness knows how far it was issued, and its columns cannot be read", "the columns of a tag that was refused are read again"
+	if told := n.logs.count("ERROR", refused); told != 2 {
+		t.Errorf("two causes are told as errors %d times", told)
+	}
+	if told := n.logs.count("INFO", read); told != 1 {
+		t.Errorf("the end of it is told %d times", told)
 	}
 	if tag, err := n.Tag(t.Context(), "orders"); err != nil || strings.Contains(tag.Extra, "postgres") {
 		t.Errorf("the store has %+v, %v", tag, err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/storetest"
+	"github.com/hapax-id/hapax/store/witness"
 )
 
 // However much is wrong at once, so many alarms are up; each is raised once and cleared
@@ -78,4 +79,28 @@ func TestPoolAlarms(t *testing.T) {
 		clock.by.Store(int64(-time.Hour))
 		check("with the clock an hour back", AlarmRollback, AlarmWorkers)
 	})
+}
+
+// What an operator is told to do is what the guard knows to be needed, or else the command
+// that looks into it; where the runbook tells of it follows from the error's code. A start that
+// joins as it should is told nothing.
+func TestAdvise(t *testing.T) {
+	unavailable, unsafe := hapax.ErrStoreUnavailable.Code(), hapax.ErrStoreUnsafe.Code()
+	for name, c := range map[string]struct {
+		st           witness.Status
+		see, command string
+	}{
+		"a start that joins":         {witness.Status{State: witness.Joining, Code: unavailable, Waits: true}, "not-joined", ""},
+		"a start that takes long":    {witness.Status{State: witness.Joining, Code: unavailable, Waits: true, Trouble: true}, "not-joined", "hapax nodes"},
+		"a store that is away":       {witness.Status{State: witness.Joining, Code: unavailable, Trouble: true}, "store-lost", "hapax doctor"},
+		"... while numbers are left": {witness.Status{State: witness.Serving, Code: unavailable}, "store-lost", "hapax doctor"},
+		"a store that is read-only":  {witness.Status{State: witness.Joining, Code: unsafe, Trouble: true}, "store-unsafe", "hapax doctor"},
+		"what the guard knows":       {witness.Status{State: witness.Fenced, Code: hapax.ErrFenced.Code(), Command: "hapax nodes settle b --floor 7"}, "store-went-back", "hapax nodes settle b --floor 7"},
+		"a node that serves":         {witness.Status{State: witness.Serving}, "", ""},
+	} {
+		see, command := Advise(c.st)
+		if place := see[strings.IndexByte(see, '#')+1:]; place != c.see || command != c.command {
+			t.Errorf("%s: %q, %q; want %q, %q", name, see, command, c.see, c.command)
+		}
+	}
 }
