@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service"
 )
 
@@ -66,6 +67,19 @@ func TestVerdict(t *testing.T) {
 	} {
 		if class, text := verdict(tt.nodes, tt.troubled); class != tt.class || text != tt.text {
 			t.Errorf("%s: %s, %q; want %s, %q", tt.name, class, text, tt.class, tt.text)
+		}
+	}
+}
+
+// What is left of a line is what can be granted: each delta-th number up to its end.
+func TestLeftOfALine(t *testing.T) {
+	for _, v := range []struct {
+		mark, delta, want int64
+	}{
+		{1, 0, hapax.MaxMark - 1}, {1, 1, hapax.MaxMark - 1}, {hapax.MaxMark - 350_000_000, 1 << 20, 333}, {hapax.MaxMark, 1, 0}, {hapax.MaxMark + 5, 1, 0},
+	} {
+		if got := left(hapax.Tag{Mark: v.mark, Delta: v.delta}); got != v.want {
+			t.Errorf("at %d by %d: %d are left, want %d", v.mark, v.delta, got, v.want)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package console
 
 import (
 	"cmp"
-	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -259,11 +258,22 @@ type nodeTag struct {
 	tagFacts
 }
 
+// A nodeLack tells why a node cannot issue from the tag, or from its pool.
+type nodeLack struct {
+	Node string
+	service.Lack
+	See string
+}
+
+// left returns how many numbers are left on the line of a segment.
+func left(t hapax.Tag) int64 { return max(0, hapax.MaxMark-t.Mark) / max(1, t.Delta) }
+
 type tagBody struct {
 	hapax.Tag
 	Sum       tagSum
 	ByNode    []nodeTag
-	Left      int64         // numbers up to 2^63 - 1
+	Cannot    []nodeLack    // who cannot issue from it
+	Left      int64         // numbers that can still be granted
 	LineEnds  time.Duration // at the present rate; negative: not to be seen
 	Ends      time.Time     // of its pool
 	Budget    *nodeBudget   // the shortest on any node, where it is this tag's
@@ -286,7 +296,7 @@ func (c *Console) showTag(v *visit, status int, name string, form *changeForm, w
 	}
 	out := c.view(v, "Tag "+name, "tags")
 	out.Live, out.Command, out.Error, out.Done = v.Method == http.MethodGet, c.at("tags", "show", name), wrong, doneText(v)
-	b := tagBody{Tag: t, Left: math.MaxInt64 - t.Mark, LineEnds: -1, Confirm: v.URL.Query().Has("delete"), Alarms: alarmsOf(out.Nodes)[name]}
+	b := tagBody{Tag: t, Left: left(t), LineEnds: -1, Confirm: v.URL.Query().Has("delete"), Alarms: alarmsOf(out.Nodes)[name]}
 	for _, n := range out.Nodes {
 		if n.Facts != nil {
 			b.add(n)
@@ -325,6 +335,11 @@ func (b *tagBody) add(n nodeView) {
 		kind, name = service.KindPool, b.Pool
 	}
 	r := n.Facts.Readiness
+	for _, lack := range r.Cannot {
+		if lack.Kind == kind && lack.Name == name {
+			b.Cannot = append(b.Cannot, nodeLack{n.Called(), lack, seeCode(string(lack.Code))})
+		}
+	}
 	if l := r.Budget; l != nil && l.Kind == kind && l.Name == name && (b.Budget == nil || l.Seconds < b.Budget.Seconds) {
 		b.Budget = &nodeBudget{n.Called(), *l}
 	}

@@ -312,6 +312,7 @@ await says(page, "a tag is used up", "cannot be issued from", "line_exhausted", 
 await clean(page, "a tag that is used up");
 await page.getByRole("link", { name: "See the tag" }).first().click();
 await page.getByRole("heading", { name: "Tag used-up" }).waitFor();
+await includes(page, "the tag that is used up", "no number can be issued", "line_exhausted");
 await clean(page, "the tag that is used up");
 
 await browser.close();
