@@ -28,7 +28,7 @@ func TestUnreadColumnIsToldOnce(t *testing.T) {
 	for line, want := range map[string]int{
 		`level=ERROR msg="` + floorUnread + `" tag=orders cause="no table orders" code=floor_unread`: 1,
 		`level=ERROR msg="` + floorUnread + `" tag=orders cause="no index" code=floor_unread`:        1,
-		`level=INFO msg="` + floorRead + `" tag=orders`: 1,
+		`level=INFO msg="` + floorRead + `" tag=orders`:                                              1,
 		"level=": 3,
 	} {
 		if got := strings.Count(log.String(), line); got != want {
