@@ -139,6 +139,30 @@ func TestAgentsPage(t *testing.T) {
 	if err != nil || len(numbers) != 4 || numbers[0] < 2 || numbers[3] != numbers[0]+3 {
 		t.Errorf("%v: it prints %q", err, out)
 	}
+	// What stands within sentences.
+	text, err := os.ReadFile("../../AGENTS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	inline := func(begins string) string {
+		_, rest, ok := strings.Cut(string(text), "`"+begins)
+		code, _, closed := strings.Cut(rest, "`")
+		if !ok || !closed {
+			t.Fatalf("AGENTS.md has no `%s…`", begins)
+		}
+		return local.Replace(begins + code)
+	}
+	clients := filepath.Dir(home)
+	for program, arg := range map[string][2]string{
+		"php": {"-r", `require "` + clients + `/php/src/autoload.php"; echo ` + inline(`(new Hapax\`) + ";"},
+		"node": {"-e", strings.Replace(inline("const { Client }"), `"hapax"`, strconv.Quote(clients+"/typescript"), 1) +
+			`; const client = new Client("` + s.url + `"); (async () => console.log(String(` + inline("await client.") + `)))();`},
+	} {
+		out, err := exec.CommandContext(t.Context(), testservers.Require(t, []string{program}), arg[0], arg[1]).CombinedOutput() //nolint:gosec // the page's own
+		if n, bad := strconv.ParseInt(strings.TrimSpace(string(out)), 10, 64); err != nil || bad != nil || n < 2 {
+			t.Errorf("%s prints %q: %v", program, out, err)
+		}
+	}
 	body := func(file, from string) string {
 		text, err := os.ReadFile(filepath.Join("../..", file))
 		if err != nil {
