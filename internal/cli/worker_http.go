@@ -65,6 +65,12 @@ func isLoopbackName(host string) bool {
 	return strings.EqualFold(host, "localhost") || err == nil && ip.IsLoopback()
 }
 
+// isWebPage reports whether a page of another site makes a browser ask.
+func isWebPage(r *http.Request) bool {
+	site := r.Header.Get("Sec-Fetch-Site")
+	return r.Header.Get("Origin") != "" || site != "" && site != "none"
+}
+
 // A claim keeps the worker ID for one of the programs that ask: until the end of the time that
 // it was last told, from which on it does not use the ID any more.
 type claim struct {
@@ -108,7 +114,7 @@ func workerHandler(now func() (answeredWorker, bool), g generator) http.Handler 
 			holder := r.URL.Query().Get("holder")
 			w.Header().Set("Cache-Control", "no-store")
 			switch {
-			case !isLoopbackName(name): // a web page that reached loopback under a name of its own
+			case !isLoopbackName(name) || isWebPage(r): // a page that reached loopback, perhaps under a name of its own, would keep the ID from others
 				http.Error(w, "hapax: this is for programs of this host", http.StatusForbidden)
 			case len(holder) > maxHolder || holder == "" && (g.isClaimed || r.Method == http.MethodDelete):
 				http.Error(w, fmt.Sprintf("hapax: invalid holder of %d bytes: want /?holder=NAME, 1 to %d bytes that no other program has", len(holder), maxHolder), http.StatusBadRequest)

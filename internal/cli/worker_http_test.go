@@ -48,6 +48,17 @@ func TestWorkerAnswers(t *testing.T) {
 			t.Errorf("%s: %d %q, want %d %q", c.name, w.Code, w.Body, c.status, c.body)
 		}
 	}
+	ok = true
+	for header, values := range map[string]map[string]int{"Origin": {"http://127.0.0.1:8090": 403}, "Sec-Fetch-Site": {"cross-site": 403, "same-site": 403, "none": 200}} {
+		for value, want := range values {
+			r := httptest.NewRequestWithContext(t.Context(), "GET", "http://127.0.0.1:8090/?holder=a", nil)
+			r.Header.Set(header, value)
+			w := httptest.NewRecorder()
+			if cosid.ServeHTTP(w, r); w.Code != want {
+				t.Errorf("%s: %s: %d, want %d", header, value, w.Code, want)
+			}
+		}
+	}
 	for _, address := range []string{"0.0.0.0:80", ":80", "10.0.0.1:80", "example.com:80", "127.0.0.1"} {
 		if stop, err := answerWorker(t.Context(), nil, address, generator{}); err == nil {
 			stop()
