@@ -160,9 +160,9 @@ func TestSkewOfADrift(t *testing.T) {
 		bubble(t, name, func(t *testing.T) {
 			store := slowClock{memstore.New(), newTestClock(), new(atomic.Int64)}
 			c := hapax.NewEngineClock(newTestClock())
-			for minute := range time.Duration(1200) {
+			for minute := range 1200 {
 				ahead, err := c.Compare(t.Context(), store.StoreTime, 10*time.Second)
-				if want := minute * tt.slower; ahead != want {
+				if want := time.Duration(minute) * tt.slower; ahead != want {
 					t.Fatalf("after %d minutes it is %v ahead, want %v", minute, ahead, want)
 				} else if want > 10*time.Second && !errors.Is(err, tt.want) || want <= 10*time.Second && err != nil {
 					t.Fatalf("after %d minutes, %v ahead: %v, want %v", minute, ahead, err, tt.want)

@@ -393,7 +393,7 @@ func quoteDouble(name string) string { return `"` + strings.ReplaceAll(name, `"`
 
 func pgQuoted(schema, name string) string { return quoteDouble(schema) + "." + quoteDouble(name) }
 
-func (q part) quoted() string { return pgQuoted(q.schema, q.name) }
+func (p part) quoted() string { return pgQuoted(p.schema, p.name) }
 
 // sqlText returns a text as a literal of SQL.
 func sqlText(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }

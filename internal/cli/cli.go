@@ -201,7 +201,7 @@ func namesBelow(cmd *cobra.Command) (names []string) {
 func unknownCommand(root *cobra.Command, args []string) error {
 	cmd, rest, err := root.Find(args)
 	if err != nil || !cmd.HasSubCommands() || cmd.Args == nil {
-		return nil // Execute tells
+		return nil //nolint:nilerr // Execute tells
 	}
 	if len(rest) == 0 || strings.HasPrefix(rest[0], "-") || strings.HasPrefix(rest[0], cobra.ShellCompRequestCmd) {
 		return nil

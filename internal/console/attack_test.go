@@ -116,7 +116,9 @@ func hostileFacts() facts {
 		},
 		Log: []Entry{
 			{Text: markup, About: markup, Alarm: markup, See: "//evil.example/#store-lost"},
-			{Text: markup, Subject: "javascript:alert(1)"}, {Text: markup, Subject: markup, Alarm: service.AlarmFloor}, {Subject: markup, Pool: true},
+			{Text: markup, Subject: "javascript:alert(1)"},
+			{Text: markup, Subject: markup, Alarm: service.AlarmFloor},
+			{Subject: markup, Pool: true},
 		},
 		Longer: [][]sample{{{At: -1 << 63, Rate: -1}}, {{At: 1<<63 - 1}}, {}, {}},
 	}

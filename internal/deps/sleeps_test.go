@@ -202,22 +202,22 @@ func realSleeps(p parsed) (found []sleep) {
 		look(f, false)
 	})
 	// A function is real if a test, or another real one, names it outside a bubble, or nothing names it.
-	real := map[string]bool{}
+	outside := map[string]bool{}
 	for changed := true; changed; {
 		changed = false
 		for name := range declared {
-			if real[name] {
+			if outside[name] {
 				continue
 			}
 			by := named[name]
-			is := len(by) == 0 || slices.ContainsFunc(slices.Collect(maps.Keys(by)), func(caller string) bool { return real[caller] })
+			is := len(by) == 0 || slices.ContainsFunc(slices.Collect(maps.Keys(by)), func(caller string) bool { return outside[caller] })
 			if is {
-				real[name], changed = true, true
+				outside[name], changed = true, true
 			}
 		}
 	}
 	for name, all := range sleeps {
-		if real[name] {
+		if outside[name] {
 			found = append(found, all...)
 		}
 	}

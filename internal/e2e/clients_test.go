@@ -129,7 +129,7 @@ func TestAgentsPage(t *testing.T) {
 	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", "PYTHONPATH="+home)
 	out, err := cmd.CombinedOutput()
 	var numbers []int64
-	for _, text := range strings.Fields(strings.NewReplacer("[", "", "]", "", ",", "").Replace(string(out))) {
+	for text := range strings.FieldsSeq(strings.NewReplacer("[", "", "]", "", ",", "").Replace(string(out))) {
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
 			t.Fatalf("it prints %q", out)
@@ -196,7 +196,7 @@ func clientThroughCrashes(t *testing.T, count int, program ...string) {
 	start(1)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*patience.Long)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program[0], append(program[1:], strconv.Itoa(count), nodes[0].url, nodes[1].url)...) //nolint:gosec // a test's own
+	cmd := exec.CommandContext(ctx, program[0], append(program[1:], strconv.Itoa(count), nodes[0].url, nodes[1].url)...)
 	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
 	var errs bytes.Buffer
 	cmd.Stderr = &errs

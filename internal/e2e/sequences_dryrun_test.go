@@ -105,7 +105,8 @@ func watchedPostgres(t *testing.T) *readServer {
 	execAll(t, db, "CREATE TABLE customers (id bigserial PRIMARY KEY, name text)", "INSERT INTO customers (name) VALUES ('a'), ('b')",
 		"CREATE TABLE orders (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY)", "CREATE SEQUENCE alone")
 	read := 0
-	return &readServer{name: "postgres", url: pg.URL,
+	return &readServer{
+		name: "postgres", url: pg.URL,
 		change: func() error { _, err := db.ExecContext(t.Context(), "SELECT nextval('alone')"); return err },
 		changes: func() (changes []string, seen int) {
 			t.Helper()
@@ -133,7 +134,8 @@ func watchedPostgres(t *testing.T) *readServer {
 			}
 			read = len(records)
 			return changes, seen
-		}}
+		},
+	}
 }
 
 func execAll(t *testing.T, db *sql.DB, statements ...string) {
@@ -160,7 +162,8 @@ func watchedMariaDB(t *testing.T) *readServer {
 	execAll(t, db, "CREATE TABLE customers (id BIGINT AUTO_INCREMENT PRIMARY KEY, name TEXT)", "INSERT INTO customers (name) VALUES ('a'), ('b')",
 		"CREATE SEQUENCE s", "CREATE TABLE tickets (id BIGINT PRIMARY KEY DEFAULT NEXTVAL(s))",
 		"SET GLOBAL log_output = 'TABLE'", "SET GLOBAL general_log = ON")
-	return &readServer{name: "mariadb", url: maria.URL,
+	return &readServer{
+		name: "mariadb", url: maria.URL,
 		change: func() error { _, err := db.ExecContext(t.Context(), "ALTER TABLE tickets COMMENT 'seen'"); return err },
 		changes: func() (changes []string, seen int) {
 			t.Helper()
@@ -182,7 +185,8 @@ func watchedMariaDB(t *testing.T) *readServer {
 			}
 			execAll(t, db, "TRUNCATE mysql.general_log")
 			return changes, seen
-		}}
+		},
+	}
 }
 
 // redisReads are commands that change no data.
@@ -200,7 +204,8 @@ func watchedRedis(t *testing.T) *readServer {
 	}
 	line := regexp.MustCompile(`(?m)^cmdstat_(\S+?):calls=(\d+)`)
 	size := ""
-	return &readServer{name: "redis", url: server.URL, flags: []string{"--like", "n:*"},
+	return &readServer{
+		name: "redis", url: server.URL, flags: []string{"--like", "n:*"},
 		change: func() error { return c.Incr(t.Context(), "other").Err() },
 		changes: func() (changes []string, seen int) {
 			t.Helper()
@@ -226,7 +231,8 @@ func watchedRedis(t *testing.T) *readServer {
 			}
 			size = file
 			return changes, seen * 3 // three commands stand for many
-		}}
+		},
+	}
 }
 
 // mongoReads are commands that change no data.
@@ -283,7 +289,8 @@ func watchedMongoDB(t *testing.T) *readServer {
 		return string(text)
 	}
 	was := dump()
-	return &readServer{name: "mongodb", url: proxy.URL(address),
+	return &readServer{
+		name: "mongodb", url: proxy.URL(address),
 		change: func() error {
 			_, err := counters.UpdateOne(t.Context(), bson.D{{Key: "_id", Value: "other"}}, bson.D{{Key: "$set", Value: bson.D{{Key: "seq", Value: 1}}}})
 			if err == nil {
@@ -306,7 +313,8 @@ func watchedMongoDB(t *testing.T) *readServer {
 				was = is
 			}
 			return changes, seen
-		}}
+		},
+	}
 }
 
 // mongoCommand returns the name of a message's command: the first element of its document,

@@ -128,8 +128,10 @@ func (m *market) await(n *atomic.Int64, more int64) {
 
 // command is hapax import sequences with the flags of the test.
 func (m *market) command(server, how string, margin int, flags ...string) []string {
-	return append([]string{"import", "sequences", "file:" + m.file, "--prefix", m.prefix, "--switch", how, "--margin", fmt.Sprint(margin),
-		"--sample", "0s", "--watch", "1ms", "--ignore-living", "--server", server}, flags...)
+	return append([]string{
+		"import", "sequences", "file:" + m.file, "--prefix", m.prefix, "--switch", how, "--margin", fmt.Sprint(margin),
+		"--sample", "0s", "--watch", "1ms", "--ignore-living", "--server", server,
+	}, flags...)
 }
 
 // A point is where the command is killed: at so many of its requests, to the database and

@@ -466,7 +466,7 @@ func TestWorkerHold(t *testing.T) {
 	first := read()
 	var told string
 	patience.Until(t, "the worker ID is told", func() bool {
-		res, err := http.Get("http://" + address + "/worker") //nolint:noctx // of this host
+		res, err := http.Get("http://" + address + "/worker")
 		if err != nil {
 			return false
 		}
@@ -487,7 +487,7 @@ func TestWorkerHold(t *testing.T) {
 	patience.Until(t, "more is granted", func() bool { return read()["HAPAX_WORKER_UNTIL_MS"] > first["HAPAX_WORKER_UNTIL_MS"] })
 	w.signal(syscall.SIGTERM)
 	w.end(0)
-	if res, err := http.Get("http://" + address + "/worker"); err == nil { //nolint:noctx // of this host
+	if res, err := http.Get("http://" + address + "/worker"); err == nil {
 		t.Errorf("it is told after the end: %d, %v", res.StatusCode, res.Body.Close())
 	}
 	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {

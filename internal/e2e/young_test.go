@@ -47,7 +47,7 @@ var youngStores = []struct {
 	{"zookeeper", func(t testing.TB) *testservers.Server { return testservers.ZooKeeper(t) }, func(ctx context.Context, url string, existing func() bool) (driver.Store, error) {
 		return zkstore.Open(ctx, url, zkstore.Options{Existing: existing})
 	}},
-	{"mongodb", func(t testing.TB) *testservers.Server { return testservers.MongoDB(t) }, func(ctx context.Context, url string, existing func() bool) (driver.Store, error) {
+	{"mongodb", testservers.MongoDB, func(ctx context.Context, url string, existing func() bool) (driver.Store, error) {
 		return mongostore.Open(ctx, url, mongostore.Options{Existing: existing})
 	}},
 }

@@ -8,6 +8,7 @@
 package patience
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -66,7 +67,8 @@ func mustScale(text string) float64 {
 
 // Dial connects within Call, for clients that give a connection less of their own accord.
 func Dial(network, address string, _ time.Duration) (net.Conn, error) {
-	return net.DialTimeout(network, address, Call)
+	d := net.Dialer{Timeout: Call}
+	return d.DialContext(context.Background(), network, address)
 }
 
 // Until asks again and again until so, and ends the test if that takes longer than

@@ -295,6 +295,9 @@ func (s *shop) tables() (all []string) {
 		}
 		all = append(all, name)
 	}
+	if err := rows.Err(); err != nil {
+		s.t.Fatal(err)
+	}
 	return all
 }
 
@@ -308,7 +311,7 @@ func (s *shop) backUp() {
 
 func (s *shop) restore() {
 	for _, name := range s.tables() {
-		s.exec(s.storeDB, fmt.Sprintf("DELETE FROM %s; INSERT INTO %s SELECT * FROM kept.%s", name, name, name))
+		s.exec(s.storeDB, fmt.Sprintf("DELETE FROM %s; INSERT INTO %s TABLE kept.%s", name, name, name))
 	}
 }
 

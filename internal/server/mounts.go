@@ -61,11 +61,11 @@ var Columns service.FloorReader = columns.Highest
 // ScanColumn reads a whole column.
 var ScanColumn = columns.Scan
 
-// Repeated is a number that a column holds more than once, and ScanOptions tell how to read one.
-type (
-	Repeated    = columns.Repeated
-	ScanOptions = columns.ScanOptions
-)
+// Repeated is a number that a column holds more than once.
+type Repeated = columns.Repeated
+
+// ScanOptions tell how to read a column.
+type ScanOptions = columns.ScanOptions
 
 // systemNames lists them.
 func systemNames() string {

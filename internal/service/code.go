@@ -165,7 +165,7 @@ func (o Options) canonical(t hapax.Tag) (hapax.Tag, error) {
 	if err == nil {
 		var r codeRecord
 		if r, _, err = readExtra(t.Extra); err == nil {
-			err = r.checkFloors(t, c.hasPeriod())
+			err = r.checkFloors(c.hasPeriod())
 		}
 	}
 	switch {
@@ -249,16 +249,16 @@ func (o Options) otherFloors(t hapax.Tag, was codeRecord, all []FloorFrom) (stri
 	if _, ours, _ := readExtra(t.Extra); !ours && t.Extra != "" {
 		return "", outOfRange("extra", t.Extra, "none beside floor_from")
 	}
-	switch {
-	case all[0].URL == floorStated:
+	switch all[0].URL {
+	case floorStated:
 		return t.Extra, nil
-	case all[0].URL == floorNone:
+	case floorNone:
 		all = nil
 	}
 	was.Floors = all
 	c, err := o.code(t)
 	if err == nil {
-		err = was.checkFloors(t, c.hasPeriod())
+		err = was.checkFloors(c.hasPeriod())
 	}
 	extra := was.extra()
 	if err == nil && len(extra) > hapax.MaxExtraBytes {

@@ -80,9 +80,10 @@ func WithFloors(extra string, all []FloorFrom) (string, error) {
 	return r.extra(), nil
 }
 
-// FloorsNone takes a tag's columns away, and FloorsStated says that a floor stands in for
-// their highest numbers now.
-func FloorsNone() []FloorFrom   { return []FloorFrom{{URL: floorNone}} }
+// FloorsNone takes a tag's columns away.
+func FloorsNone() []FloorFrom { return []FloorFrom{{URL: floorNone}} }
+
+// FloorsStated says that a floor stands in for the highest numbers of a tag's columns now.
 func FloorsStated() []FloorFrom { return []FloorFrom{{URL: floorStated}} }
 
 // FloorsOf returns the columns of a tag.
@@ -104,7 +105,7 @@ func ParseFloor(text string) (FloorFrom, error) {
 }
 
 // checkFloors judges the columns of a definition.
-func (r codeRecord) checkFloors(t hapax.Tag, hasPeriod bool) error {
+func (r codeRecord) checkFloors(hasPeriod bool) error {
 	if len(r.Floors) == 0 {
 		return nil
 	}

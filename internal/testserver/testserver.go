@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -312,9 +313,7 @@ func (n *node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			a.lose()
 		}
 	}
-	for name, values := range a.header {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), a.header)
 	w.WriteHeader(a.status)
 	_, _ = w.Write(a.body) // an error means that the client has disconnected
 }
@@ -434,7 +433,7 @@ func (w *World) controls() http.Handler {
 		rw.Header().Set("Content-Type", "application/json")
 		_, _ = rw.Write(w.record.json())
 	})
-	mux.HandleFunc("GET /check", func(rw http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("GET /check", func(rw http.ResponseWriter, _ *http.Request) {
 		if differ := w.record.compare(w.script.Requests, w.script.More); differ != "" {
 			http.Error(rw, differ, http.StatusConflict)
 			return

@@ -194,7 +194,7 @@ func redisCounts(t *testing.T, s *testservers.Server) map[string]float64 {
 }
 
 func etcdCounts(t *testing.T, s *testservers.Server) map[string]float64 {
-	reply, err := http.Get("http://" + s.Addr + "/metrics") //nolint:noctx // a test's own server
+	reply, err := http.Get("http://" + s.Addr + "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"embed"
 	"encoding/hex"
 	"fmt"
+	"strings"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/driver"
@@ -29,15 +30,16 @@ var (
 
 func newScript(writes bool, parts ...string) script {
 	// Nothing longer than a row and a name may be leaves the server.
-	source := fmt.Sprintf("local MAX_VALUE, MAX_NAME = %d, %d\n", driver.MaxValueBytes, driver.MaxTableBytes+1+driver.MaxNameBytes)
+	var source strings.Builder
+	fmt.Fprintf(&source, "local MAX_VALUE, MAX_NAME = %d, %d\n", driver.MaxValueBytes, driver.MaxTableBytes+1+driver.MaxNameBytes)
 	for _, part := range parts {
 		text, err := lua.ReadFile("lua/" + part + ".lua")
 		if err != nil {
 			panic(err) // it is embedded
 		}
-		source += string(text)
+		source.Write(text)
 	}
-	return scriptOf(source, writes)
+	return scriptOf(source.String(), writes)
 }
 
 func scriptOf(source string, writes bool) script {

@@ -102,8 +102,8 @@ func mysqlStart(ctx context.Context, c *sql.Conn, version string) (string, error
 	switch {
 	case err != nil && mysqlNumber(err) == 0:
 		return "", err
-	case err != nil, len(rows) != 1: // the account may not ask
-		return "", nil
+	case err != nil, len(rows) != 1:
+		return "", nil //nolint:nilerr // the account may not ask
 	}
 	return rows[0][0], nil
 }

@@ -392,8 +392,18 @@ func TestEditedTag(t *testing.T) {
 			run(t, s, "UPDATE "+prefixOf(url)+"rows SET value = '"+value+"' WHERE tbl = '' AND name = 'orders'")
 		}
 		for _, nonsense := range [][2]string{
-			{`"mark":100`, `"mark":-5`}, {`"mark":100`, `"mark":0`}, {"segment", "other"}, {`"step":25`, `"step":0`}, {`"step":25`, `"step":-5`}, {`"delta":1`, `"delta":0`},
-			{`"delta":1`, `"delta":1,"remainder":1`}, {`"mark":100`, `"mark":9223372036854775807`}, {`"mark":100`, `"mark":100,"more":1`}, {sound, ""}, {sound, "x"}, {sound, strings.Repeat("1", driver.MaxValueBytes+1)},
+			{`"mark":100`, `"mark":-5`},
+			{`"mark":100`, `"mark":0`},
+			{"segment", "other"},
+			{`"step":25`, `"step":0`},
+			{`"step":25`, `"step":-5`},
+			{`"delta":1`, `"delta":0`},
+			{`"delta":1`, `"delta":1,"remainder":1`},
+			{`"mark":100`, `"mark":9223372036854775807`},
+			{`"mark":100`, `"mark":100,"more":1`},
+			{sound, ""},
+			{sound, "x"},
+			{sound, strings.Repeat("1", driver.MaxValueBytes+1)},
 		} {
 			whole(sound)
 			allocate(t, s, "orders", 1)

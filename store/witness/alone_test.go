@@ -2,6 +2,7 @@ package witness
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -224,9 +225,7 @@ func TestJudgesStatements(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for row, st := range v.stated {
-			h.stated[row] = st
-		}
+		maps.Copy(h.stated, v.stated)
 		var a Adoption
 		stated, err := c.g.judgeStatement(t.Context(), c.store, v.st, h, &a)
 		if (err != nil) != (v.refused != "") || err != nil && !strings.Contains(err.Error(), v.refused) {

@@ -90,9 +90,9 @@ func isPlain(name string) bool {
 	return true
 }
 
-// readBulk appends the lines of a change that holds nothing else, and reports whether the text
+// readBulk returns the lines of a change that holds nothing else, and reports whether the text
 // is one that is written as above.
-func readBulk(text string, lines []namedPair) ([]namedPair, bool) {
+func readBulk(text string) (lines []namedPair, ok bool) {
 	r := bulkReader{text, true}
 	r.skip(bulkBegin)
 	for r.ok {

@@ -198,7 +198,7 @@ func FuzzBulk(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		bulk, ok := readBulk(text, nil)
+		bulk, ok := readBulk(text)
 		if !ok {
 			return
 		}

@@ -225,7 +225,7 @@ func (r *record) apply(payload []byte, kind string) error {
 	if string(found) != kind {
 		return fmt.Errorf("%.40q is not a record of kind %s", payload, kind)
 	}
-	if bulk, ok := readBulk(string(text), nil); ok {
+	if bulk, ok := readBulk(string(text)); ok {
 		for _, line := range bulk {
 			r.Lines[line.name] = r.Lines[line.name].max(line.Pair)
 		}

@@ -226,8 +226,11 @@ func TestJudgesGrants(t *testing.T) {
 		known      bool
 		behind     bool
 	}{
-		{Pair{1, 10}, Pair{1, 10}, true, false}, {Pair{1, 9}, Pair{1, 10}, true, true}, {Pair{2, 9}, Pair{1, 10}, true, false},
-		{Pair{0, 99}, Pair{1, 10}, true, true}, {Pair{1, 9}, Pair{1, 10}, false, false},
+		{Pair{1, 10}, Pair{1, 10}, true, false},
+		{Pair{1, 9}, Pair{1, 10}, true, true},
+		{Pair{2, 9}, Pair{1, 10}, true, false},
+		{Pair{0, 99}, Pair{1, 10}, true, true},
+		{Pair{1, 9}, Pair{1, 10}, false, false},
 	} {
 		c := newScene(t)
 		c.member(1, 2)

@@ -200,7 +200,7 @@ func (g *Guarded) propose(ctx context.Context, s store, f *Fence) error {
 	if err != nil {
 		return unavailable(err)
 	}
-	floor, _ := proposedFloor(h.findMissing().lines, have)
+	floor := proposedFloor(h.findMissing().lines, have)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.proposal = proposal{of, f.ID, floor}

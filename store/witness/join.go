@@ -476,7 +476,6 @@ func (m *member) isVouchedBy(other *sighting) bool { return other.beat.Seen >= m
 
 // mayBeReady reports whether it matters what the other processes say of themselves.
 func (g *Guarded) mayBeReady() bool {
-
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.shared || g.me.quick || g.now()-max(g.me.waits, g.beats.dialledAt()) >= g.opts.wait() {

@@ -44,7 +44,7 @@ func TestBulkTexts(t *testing.T) {
 		`{"lines":{"tag/a":{"m":1`:               nil,
 		`{"joins":1,"lines":{"tag/a":{}}}`:       nil,
 	} {
-		got, ok := readBulk(text, nil)
+		got, ok := readBulk(text)
 		switch {
 		case ok != (want != nil):
 			t.Errorf("%q is one that is read here: %v; want %v", text, ok, want != nil)
@@ -52,7 +52,7 @@ func TestBulkTexts(t *testing.T) {
 			t.Errorf("%q is read as %v; want %v", text, got, *want)
 		}
 	}
-	if got, ok := readBulk(one(`"a":{"m":1},"b":{"t":2}`), nil); !ok || !slices.Equal(got, []namedPair{{"a", Pair{0, 1}}, {"b", Pair{2, 0}}}) {
+	if got, ok := readBulk(one(`"a":{"m":1},"b":{"t":2}`)); !ok || !slices.Equal(got, []namedPair{{"a", Pair{0, 1}}, {"b", Pair{2, 0}}}) {
 		t.Errorf("two lines are read as %v, %v", got, ok)
 	}
 }

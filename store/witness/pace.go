@@ -33,7 +33,7 @@ type pace struct {
 // time-out, in quarters of a second.
 func intervalFor(took time.Duration) time.Duration {
 	const step = 250 * time.Millisecond
-	return min((took*15/4+step-1)/step*step, longestInterval)
+	return min((took*15/4 + step - 1).Truncate(step), longestInterval)
 }
 
 // timeoutOf is how long one heartbeat may take.

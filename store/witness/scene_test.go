@@ -213,7 +213,6 @@ type counted struct {
 	heals   []hapax.Tag                                   // what was healed
 	layouts map[string]string                             // with which layout workers were
 	excl    int                                           // how often ExcludeOlder was called
-	given   func([]bool)                                  // changes what a hand-back of many returns
 	handed  [][]driver.HandBackOf                         // hand-backs of many
 	reads   func(table, name string, value []byte) []byte // changes a row that is read
 }

@@ -312,7 +312,7 @@ func (g *Guarded) judgeStatement(ctx context.Context, s store, st Statement, h *
 	now := with.findMissing()
 	a.Missing = now.missing
 	known, tag := highest(now.lines, have)
-	a.Proposed, _ = proposedFloor(now.lines, have)
+	a.Proposed = proposedFloor(now.lines, have)
 	for line, p := range now.wants(have) {
 		a.Raised = append(a.Raised, raisedOf(line, have.pairs[line].Mark, p.Mark))
 	}
@@ -337,9 +337,9 @@ func isAmong(n Node, nodes []Node) bool {
 const proposedMargin = 10 * hapax.DefaultMaxStep
 
 // proposedFloor returns a floor for a node of which no more is known than by others.
-func proposedFloor(known, have lines) (floor int64, tag string) {
-	mark, tag := highest(known, have)
-	return min(mark+proposedMargin, maxFloor), tag
+func proposedFloor(known, have lines) int64 {
+	mark, _ := highest(known, have)
+	return min(mark+proposedMargin, maxFloor)
 }
 
 // maxFloor is the highest floor that is accepted: half of a line, so that enough is left of a

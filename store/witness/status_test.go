@@ -69,7 +69,10 @@ func TestRefusalsAreFenced(t *testing.T) {
 		cause error
 		want  string
 	}{
-		{Serving, fence, ""}, {Joining, fence, ""}, {Fenced, fence, fence.Error()}, {Refusing, fence, fence.Error()},
+		{Serving, fence, ""},
+		{Joining, fence, ""},
+		{Fenced, fence, fence.Error()},
+		{Refusing, fence, fence.Error()},
 		{Refusing, hapax.ErrStoreRolledBack, fmt.Sprintf("%v (%v)", hapax.ErrStoreRolledBack, hapax.ErrFenced)},
 	} {
 		err := (&Guarded{state: v.state, cause: v.cause}).Refused()

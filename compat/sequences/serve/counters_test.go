@@ -20,14 +20,14 @@ import (
 
 // The tables of JPA's generators, on both engines.
 func TestGeneratorTables(t *testing.T) {
-	for name, make := range map[string]func(*testing.T) (string, *sql.DB){
+	for name, start := range map[string]func(*testing.T) (string, *sql.DB){
 		"postgres": newPostgres,
 		"mariadb": func(t *testing.T) (string, *sql.DB) {
 			return newMariaDB(t, testservers.SharedMariaDB(t))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			address, db := make(t)
+			address, db := start(t)
 			do(t, db,
 				"CREATE TABLE hibernate_sequences (sequence_name VARCHAR(100) PRIMARY KEY, next_val BIGINT)",
 				"INSERT INTO hibernate_sequences VALUES ('orders', 301), ('nowhere', 51), ('it''s', 1)",
@@ -133,7 +133,9 @@ func TestMongoCounters(t *testing.T) {
 	}
 	defer func() { _ = db.Client().Disconnect(t.Context()) }()
 	counters := db.Collection("counters")
-	for _, doc := range []bson.D{{{Key: "_id", Value: "orders"}, {Key: "seq", Value: int64(41)}}, {{Key: "_id", Value: "odd"}, {Key: "seq", Value: "x"}},
+	for _, doc := range []bson.D{
+		{{Key: "_id", Value: "orders"}, {Key: "seq", Value: int64(41)}},
+		{{Key: "_id", Value: "odd"}, {Key: "seq", Value: "x"}},
 		{{Key: "id", Value: "tickets"}, {Key: "reference_value", Value: nil}, {Key: "seq", Value: 5}}, // as mongoose-sequence writes them
 		{{Key: "id", Value: "seats"}, {Key: "reference_value", Value: "room 7"}, {Key: "seq", Value: 9}},
 	} {

@@ -239,8 +239,10 @@ func outlets(t *testing.T) []outlet {
 		{name: "postgres, not shut", make: cached, old: row, hows: []sequences.Switch{sequences.Gap}, broken: true},
 		{name: "identity", make: postgres("CREATE TABLE orders (id bigint GENERATED ALWAYS AS IDENTITY (CACHE 100), new boolean DEFAULT false)", "CREATE INDEX ON orders (id)"), old: row, hows: all},
 		{name: "partitions", make: postgres("CREATE TABLE orders (id bigserial, new boolean DEFAULT false) PARTITION BY LIST (new)", "CREATE TABLE orders_old PARTITION OF orders FOR VALUES IN (false)", "CREATE TABLE orders_new PARTITION OF orders FOR VALUES IN (true)", "CREATE INDEX ON orders (id)"), old: row, hows: all},
-		{name: "two sequences", make: postgres("CREATE SEQUENCE s INCREMENT 2 CACHE 50", "CREATE SEQUENCE s2 INCREMENT 2 START 2", "CREATE TABLE orders (id bigint DEFAULT nextval('s'), new boolean DEFAULT false)", "ALTER SEQUENCE s2 OWNED BY orders.id", "CREATE INDEX ON orders (id)"),
-			old: inserting("INSERT INTO orders (new) VALUES (false)", "INSERT INTO orders (id) VALUES (nextval('s2'))"), hows: unsplit},
+		{
+			name: "two sequences", make: postgres("CREATE SEQUENCE s INCREMENT 2 CACHE 50", "CREATE SEQUENCE s2 INCREMENT 2 START 2", "CREATE TABLE orders (id bigint DEFAULT nextval('s'), new boolean DEFAULT false)", "ALTER SEQUENCE s2 OWNED BY orders.id", "CREATE INDEX ON orders (id)"),
+			old: inserting("INSERT INTO orders (new) VALUES (false)", "INSERT INTO orders (id) VALUES (nextval('s2'))"), hows: unsplit,
+		},
 		{name: "hibernate_sequences", make: postgres(generator, generated, "CREATE TABLE orders (id bigint, new boolean DEFAULT false)", "CREATE INDEX ON orders (id)"), old: pooling, hows: stop},
 		{name: "hibernate_sequences in mariadb", make: maria(shared, generator, generated, "CREATE TABLE orders (id BIGINT, new BOOLEAN DEFAULT FALSE, KEY (id))"), old: pooling, hows: stop},
 		{name: "mariadb sequence", make: maria(shared, "CREATE SEQUENCE s CACHE 100", sequenced), old: row, hows: all, all: true},

@@ -98,7 +98,7 @@ func TestMoveMariaDB(t *testing.T) {
 			do(t, db, mariaShop...)
 			store, i := memstore.New(), importing{how: string(how)}
 			planned := apply(t, read(t, i, address), store, mount.MoveOptions{})
-			var done = planned
+			done := planned
 			for range 2 {
 				done = apply(t, read(t, i, address), store, mount.MoveOptions{Apply: true})
 			}

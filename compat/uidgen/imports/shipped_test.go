@@ -33,7 +33,7 @@ func shippedFiles() accounting.Case {
 	const source = `<import resource="classpath:/uid/mybatis-spring.xml"/></beans>`
 	var pool []string
 	properties := "#datasource db info\nmysql.driver=com.mysql.jdbc.Driver\njdbc.url=jdbc:mysql://localhost:3306/xxxx\njdbc.username=root\njdbc.password=geheim\njdbc.maxActive=2\n\n#datasource base\n"
-	for _, p := range strings.Fields(poolKeys) {
+	for p := range strings.FieldsSeq(poolKeys) {
 		name, value, _ := strings.Cut(p, "=")
 		pool = append(pool, name, `value="${datasource.`+name+`}"`)
 		properties += "datasource." + name + "=" + strings.ReplaceAll(value, "_", " ") + "\n"

@@ -225,7 +225,7 @@ func (f *Front) serve(nc net.Conn) {
 	conn := f.opts.Conn(nc)
 	var secured *tls.ConnectionState
 	if secure, ok := nc.(*tls.Conn); ok {
-		err := secure.Handshake()
+		err := secure.HandshakeContext(f.life)
 		state := secure.ConnectionState()
 		if err != nil || state.NegotiatedProtocol == "h2" {
 			handed = f.hand(nc)

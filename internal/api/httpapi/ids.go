@@ -205,7 +205,7 @@ func writeBody(w http.ResponseWriter, kind []string, body []byte) {
 	header := w.Header()
 	header["Content-Type"] = kind
 	header.Set("Content-Length", strconv.Itoa(len(body)))
-	_, _ = w.Write(body) // an error means that the client has disconnected
+	_, _ = w.Write(body) //nolint:gosec // no page: its content type says so. An error means that the client has disconnected
 }
 
 func appendJSON(dst []byte, ids []hapax.ID) []byte {

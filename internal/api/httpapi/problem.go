@@ -379,7 +379,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	body := encode(v)
 	w.Header()["Content-Type"] = typeJSON
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // an error means that the client has disconnected
+	_, _ = w.Write(body) //nolint:gosec // no page: its content type says so. An error means that the client has disconnected
 }
 
 // encode returns a line of JSON.

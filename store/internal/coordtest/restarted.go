@@ -59,7 +59,7 @@ func (d Driver) elected(t *testing.T) {
 		t.Helper()
 		for range 2 * len(members) { // which lead to different members
 			s := d.open(t, url)
-			for range len(members) {
+			for range members {
 				switch now := primaryOf(t, s); {
 				case primary == "":
 					primary = now

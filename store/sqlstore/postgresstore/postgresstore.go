@@ -123,7 +123,8 @@ func tlsFor(cfg *tls.Config, host string) *tls.Config {
 // isInDoubt reports whether a connection is to be pinged before it is used, which takes a round
 // trip: one that was idle, and that the server has closed meanwhile, which shows without.
 func isInDoubt(_ context.Context, p stdlib.ShouldPingParams) bool {
-	return p.IdleDuration > time.Second/2 && p.Conn.PgConn().CheckConn() != nil //nolint:staticcheck // a ping is what it replaces
+	//lint:ignore SA1019 a ping is what it spares
+	return p.IdleDuration > time.Second/2 && p.Conn.PgConn().CheckConn() != nil //nolint:staticcheck // as above
 }
 
 // warning is where a connection keeps the last warning of its server.

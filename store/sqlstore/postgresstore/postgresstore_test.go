@@ -49,7 +49,7 @@ func TestURL(t *testing.T) {
 func TestMistypedParameters(t *testing.T) {
 	for given, meant := range map[string]string{
 		"sslmod=disable": "sslmode", "SSLMODE=disable": "sslmode", "ssl_mode=disable": "sslmode", "sslrootcrt=x": "sslrootcert", "prefx=a": "prefix",
-		"conect_timeout=3": "connect_timeout", "target_session_attr=read-write": "target_session_attrs", "aplication_name=x": "application_name",
+		"conect_timeout=3": "connect_timeout", "target_session_attr=read-write": "target_session_attrs", "application_nam=x": "application_name",
 		"searchpath=x": "search_path", "sslpasword=s3cret": "sslpassword", "keepalives=1": "", "load_balance_hosts=random": "",
 	} {
 		name, _, _ := strings.Cut(given, "=")
