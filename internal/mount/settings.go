@@ -117,7 +117,7 @@ func Unreadable(setting, path, allowed string, err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		err = e.Err
 	}
-	return &hapax.ValueError{Field: setting, Value: path, Allowed: fmt.Sprintf("%s: %v", allowed, err), Err: hapax.ErrInvalidArgument}
+	return &hapax.ValueError{Field: setting, Value: path, Allowed: fmt.Sprintf("%s: %v", allowed, err), Err: errors.Join(hapax.ErrInvalidArgument, err)}
 }
 
 // ReadBounded reads a file of so many bytes at most.
