@@ -31,10 +31,6 @@ func TestLockedRows(t *testing.T) {
 				t.Fatal("no row")
 			}
 		}
-		waiting := "SELECT COUNT(*) > 0 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT' AND trx_query LIKE '%" + prefixOf(url) + "rows%'"
-		if a.Name() == sqlstore.PostgreSQL {
-			waiting = "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%" + prefixOf(url) + "rows%'"
-		}
 		kv := a.KV().(driver.LockingKV)
 		others := make(chan driver.Outcome, 1)
 		r, err := kv.StepLocked(t.Context(), keys, func(cells []driver.Cell) (driver.Step, error) {
@@ -42,7 +38,7 @@ func TestLockedRows(t *testing.T) {
 				t.Errorf("the locked rows are %+v", cells)
 			}
 			go func() { others <- put(b, keys[1], cells[1], "other") }()
-			becomes(t, admin(t, b), waiting)
+			becomes(t, admin(t, b), waiting(b, url))
 			return driver.Step{
 				If:    []driver.Cond{{Key: keys[0], Least: []byte("1")}, {Key: driver.Key{Table: "t", Name: "none"}}},
 				Raise: []driver.Put{{Key: keys[0], Value: []byte("2")}},
@@ -69,4 +65,12 @@ func TestLockedRows(t *testing.T) {
 			}
 		}
 	})
+}
+
+// waiting is a query that tells whether a statement on the store's rows waits for a lock.
+func waiting(s *sqlstore.Store, url string) string {
+	if s.Name() == sqlstore.PostgreSQL {
+		return "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%" + prefixOf(url) + "rows%'"
+	}
+	return "SELECT COUNT(*) > 0 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT' AND trx_query LIKE '%" + prefixOf(url) + "rows%'"
 }
