@@ -17,6 +17,10 @@ type BaseOptions struct {
 	MaxChanges int // in one step; default 100
 	MaxBytes   int // of the values in one step; default 64 KiB
 
+	// ByValue is set for an engine that recognises a row by its value alone. A row that is to be
+	// made is then taken for missing while nothing is known of it, which saves a round trip.
+	ByValue bool
+
 	// Split says that a step is several writes, each of one row by itself. Its conditions are
 	// looked at before the changes and after them, and it is not met where they fail then,
 	// whatever it has changed: see [Guarding].
@@ -90,6 +94,11 @@ type changing func(row held) (held, error)
 // update replaces a row by the one that change makes of it. An error of change ends it, unless the row
 // was not the current one. change may be called several times; the last call counts.
 func (b *Base) update(ctx context.Context, key Key, change changing) error {
+	return b.updateFrom(ctx, key, held{}, change)
+}
+
+// updateFrom is update from a guess, where nothing is known of the row.
+func (b *Base) updateFrom(ctx context.Context, key Key, guess held, change changing) error {
 	ctx, cancel, err := b.calls.Begin(ctx)
 	if err != nil {
 		return err
@@ -100,6 +109,9 @@ func (b *Base) update(ctx context.Context, key Key, change changing) error {
 		return err
 	}
 	defer s.leave()
+	if !s.row.Known {
+		s.row = guess
+	}
 	return b.try(ctx, s, change, func(c Change) (Outcome, error) {
 		r, err := b.kv.Step(ctx, Step{Each: []Change{c}})
 		if err != nil {

@@ -209,3 +209,51 @@ func TestLockedAfterLosses(t *testing.T) {
 		}
 	}
 }
+
+// byValue is a memory that compares values, and counts what it is asked.
+type byValue struct{ *memory }
+
+func (v byValue) Step(ctx context.Context, step driver.Step) (driver.Result, error) {
+	for i, c := range step.Each {
+		v.mu.Lock()
+		if now := v.cellLocked(c.Key); string(now.Value) == string(c.Old.Value) {
+			step.Each[i].Old = now
+		}
+		v.mu.Unlock()
+	}
+	return v.memory.Step(ctx, step)
+}
+
+// TestNewTagIsTakenForMissing: a tag that is to be made is not read before, and one that is
+// there is found all the same.
+func TestNewTagIsTakenForMissing(t *testing.T) {
+	m := newMemory()
+	open := func() *driver.Base {
+		return driver.NewBase(&driver.Calls{Service: "memory"}, byValue{m}, driver.BaseOptions{ByValue: true})
+	}
+	def, err := hapax.Tag{Name: "t", Step: 7}.WithDefaults()
+	must(t, err)
+	s := open()
+	_, err = s.CreateTag(t.Context(), def, hapax.CreateExplicit)
+	must(t, err)
+	if m.reads != 0 || m.steps != 1 {
+		t.Errorf("%d reads and %d steps; want one step", m.reads, m.steps)
+	}
+	a, err := s.Allocate(t.Context(), "t", 0, "")
+	must(t, err)
+	other := def
+	other.Step = 9
+	for _, s := range []*driver.Base{s, open()} {
+		if _, err := s.CreateTag(t.Context(), other, hapax.CreateFirstUse); !errors.Is(err, hapax.ErrTagExists) {
+			t.Errorf("made again: error %v", err)
+		}
+	}
+	_, err = open().DeleteTag(t.Context(), "t")
+	must(t, err)
+	if _, err := open().CreateTag(t.Context(), other, hapax.CreateFirstUse); !errors.Is(err, hapax.ErrTagDeleted) {
+		t.Errorf("made again after it was deleted: error %v", err)
+	}
+	if tag, err := open().CreateTag(t.Context(), other, hapax.CreateExplicit); err != nil || tag.Step != 9 || tag.Mark != a.Grant.Hi {
+		t.Errorf("revived: %+v, error %v; want mark %d", tag, err, a.Grant.Hi)
+	}
+}

@@ -106,7 +106,8 @@ func (b *Base) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateMo
 	}
 	def.Deleted, def.Token = false, 0
 	var created hapax.Tag
-	err = b.update(ctx, tagKey(def.Name), func(row held) (held, error) {
+	missing := held{Cell: Cell{Known: b.opts.ByValue}}
+	err = b.updateFrom(ctx, tagKey(def.Name), missing, func(row held) (held, error) {
 		old, err := row.tagNamed(def.Name)
 		if err != nil {
 			return held{}, err

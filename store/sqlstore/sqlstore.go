@@ -247,7 +247,7 @@ func open(ctx context.Context, db *sql.DB, d Dialect, opts Options) (*Store, err
 		run: rand.Text(), checked: map[any]checked{},
 		calls: driver.Calls{Service: string(d), Timeout: opts.Timeout},
 	}
-	s.base = driver.NewBase(&s.calls, space{s}, driver.BaseOptions{MaxChanges: maxChanges, MaxBytes: maxBytes})
+	s.base = driver.NewBase(&s.calls, space{s}, driver.BaseOptions{MaxChanges: maxChanges, MaxBytes: maxBytes, ByValue: true})
 	err = s.retry(ctx, "open", func(ctx context.Context) error {
 		var srv server
 		enter := func(ctx context.Context, c *sql.Conn) (err error) {
