@@ -30,6 +30,7 @@ type dialect struct {
 	script string // creates the tables
 
 	texts bool // values are texts; see dialect.text
+	tells bool // a step that changes a row tells what it is where it does not
 
 	// session are the statements that set a session up.
 	session []string
@@ -110,20 +111,26 @@ type statements struct {
 	schema []string
 	anyRow string // finds a row
 
-	whole, meta, metaInsert, clock, scan, get string
-	steps                                     []string // see postgresSteps
+	whole, meta, metaInsert, clock, scan, get, insert, update, remove string
+	steps                                                             []string // see postgresSteps
 
 	names *strings.Replacer // of the tables, and of what is read of a value
 }
 
 func newStatements(d *dialect, prefix string) statements {
+	// A change applies only in the store that it names.
+	here := " FROM {meta} WHERE name = '" + metaStoreID + "' AND value = ?"
+	where := " WHERE tbl = ? AND name = ? AND value = ? AND EXISTS (SELECT 1" + here + ")"
 	s := statements{
 		// What reads a whole table does so along its key: see the session of PostgreSQL.
 		whole:      "SELECT name, value FROM {meta} WHERE format = ? AND EXISTS (SELECT 1 FROM {rows}) ORDER BY name",
 		meta:       "SELECT name, value, format FROM {meta} ORDER BY name",
 		metaInsert: "INSERT INTO {meta} (name, value, format) VALUES (?, ?, ?)",
 		clock:      "SELECT " + d.clock,
-		scan: "SELECT '' AS name, value FROM {meta} WHERE name = '" + metaStoreID + "' AND value = ?" +
+		insert:     "INSERT INTO {rows} (tbl, name, value) SELECT ?, ?, ?" + here,
+		update:     "UPDATE {rows} SET value = ?" + where,
+		remove:     "DELETE FROM {rows}" + where,
+		scan: "SELECT '' AS name, value" + here +
 			" UNION ALL (SELECT name, {value} FROM {rows} WHERE tbl = ? AND name > ? ORDER BY name LIMIT ?)",
 		get:    d.get,
 		steps:  slices.Clone(d.steps),
@@ -131,7 +138,7 @@ func newStatements(d *dialect, prefix string) statements {
 		names:  strings.NewReplacer("{meta}", prefix+"meta", "{rows}", prefix+"rows", "{value}", bounded),
 		schema: d.schema(prefix),
 	}
-	all := []*string{&s.whole, &s.meta, &s.metaInsert, &s.clock, &s.scan, &s.get, &s.anyRow}
+	all := []*string{&s.whole, &s.meta, &s.metaInsert, &s.clock, &s.scan, &s.get, &s.insert, &s.update, &s.remove, &s.anyRow}
 	for i := range s.steps {
 		all = append(all, &s.steps[i])
 	}

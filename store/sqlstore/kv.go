@@ -69,7 +69,11 @@ func (s space) Step(ctx context.Context, step driver.Step) (result driver.Result
 		return driver.Result{}, err
 	}
 	err = s.do(ctx, "change rows", func(ctx context.Context, c *sql.Conn) error {
-		result, err = s.dialect.stepRows(ctx, c, s.Store, step, items, false)
+		if len(items) == 1 && items[0].role == each && (items[0].adds() || !s.dialect.tells) {
+			result, err = s.one(ctx, c, step, items[0])
+		} else {
+			result, err = s.dialect.stepRows(ctx, c, s.Store, step, items, false)
+		}
 		result.Primary = s.primaryOf(c)
 		return err
 	})
@@ -116,6 +120,30 @@ func (s space) StepLocked(ctx context.Context, keys []driver.Key, f func([]drive
 		return driver.Result{}, err
 	}
 	return result, nil
+}
+
+// one makes a step that is one change by itself.
+func (s space) one(ctx context.Context, c *sql.Conn, step driver.Step, it *item) (driver.Result, error) {
+	old, next := string(s.dialect.text(it.old)), string(s.dialect.text(it.next))
+	query, args := s.sql.update, []any{next, it.Table, it.Name, old, s.id}
+	switch {
+	case it.adds():
+		query, args = s.sql.insert, []any{it.Table, it.Name, next, s.id}
+	case it.next == nil:
+		query, args = s.sql.remove, args[1:]
+	}
+	n, err := s.exec(ctx, c, query, args...)
+	if err != nil && (!it.adds() || s.dialect.classify(err) != exists) {
+		return driver.Result{}, err
+	}
+	if n == 0 {
+		cells, err := s.dialect.getRows(ctx, c, s.Store, []driver.Key{it.Key})
+		if err != nil {
+			return driver.Result{}, err
+		}
+		it.now = &cells[0]
+	}
+	return resultOf(step, []*item{it}, true, func(*item) bool { return n == 1 || it.keeps() && it.fits() }), nil
 }
 
 // read calls f for each row of a query, one of which tells, as f reports, that the store is the

@@ -19,8 +19,6 @@ const (
 	// A change applies only in the store that it names.
 	mysqlHere   = " JOIN {meta} m ON m.name = '" + metaStoreID + "' AND m.value = ?"
 	mysqlInsert = "INSERT INTO {rows} (tbl, name, value) SELECT v.tbl, v.name, v.value FROM ({values}) v" + mysqlHere
-	mysqlUpdate = "UPDATE {rows} r" + mysqlHere + " SET r.value = ? WHERE r.tbl = ? AND r.name = ? AND r.value = ?"
-	mysqlDelete = "DELETE r FROM {rows} r" + mysqlHere + " WHERE r.tbl = ? AND r.name = ? AND r.value = ?"
 	mysqlValues = "SELECT ? AS tbl, ? AS name, ? AS value"
 	mysqlSwaps  = "SELECT ? AS tbl, ? AS name, ? AS old, ? AS value"
 )
@@ -135,9 +133,6 @@ func (s *Store) found(rows *sql.Rows, items []*item, here func()) error {
 // mysqlStepRows makes a step by one statement, where it has one of the forms that grants, beats
 // and single changes have and nobody has changed a row of it; else in a short transaction.
 func mysqlStepRows(ctx context.Context, c *sql.Conn, s *Store, step driver.Step, items []*item, inside bool) (driver.Result, error) {
-	if len(items) == 1 && len(step.Each) == 1 {
-		return s.mysqlOne(ctx, c, step, items)
-	}
 	if p := pulseOf(step, items); p != nil {
 		r, done, err := s.mysqlPulse(ctx, c, step, items, p)
 		if err != nil || done {
@@ -148,30 +143,6 @@ func mysqlStepRows(ctx context.Context, c *sql.Conn, s *Store, step driver.Step,
 		return s.mysqlInside(ctx, c, step, items, false)
 	}
 	return s.mysqlTransaction(ctx, c, step, items)
-}
-
-// mysqlOne makes one change by itself.
-func (s *Store) mysqlOne(ctx context.Context, c *sql.Conn, step driver.Step, items []*item) (driver.Result, error) {
-	it := items[0]
-	var m mysqlStatement
-	switch {
-	case it.adds():
-		m.add(strings.Replace(mysqlInsert, "{values}", mysqlValues, 1), append(nextArgs(it), s.id)...)
-	case it.next == nil:
-		m.add(mysqlDelete, s.id, it.Table, it.Name, it.old)
-	default:
-		m.add(mysqlUpdate, s.id, it.next, it.Table, it.Name, it.old)
-	}
-	n, _, err := s.mysqlExec(ctx, c, &m)
-	if err != nil && (!it.adds() || s.dialect.classify(err) != exists) {
-		return driver.Result{}, err
-	}
-	if n == 0 {
-		if err := s.mysqlFind(ctx, c, items); err != nil {
-			return driver.Result{}, err
-		}
-	}
-	return resultOf(step, items, true, func(*item) bool { return n == 1 || it.keeps() && it.fits() }), nil
 }
 
 // A pulse is what a step is made of that has the form of a beat or a grant.
@@ -268,7 +239,9 @@ func (s *Store) pulseStatement(p *pulse) (*mysqlStatement, int64) {
 		set = ", t.value = ?"
 	default:
 		m.add(" JOIN (")
-		m.repeat(p.swaps, mysqlSwaps, " UNION ALL ", func(it *item) []any { return []any{it.Table, it.Name, it.old, it.next} })
+		of := func(it *item) []any { return []any{it.Table, it.Name, it.old, it.next} }
+		m.add(mysqlSwaps, of(p.swaps[0])...)
+		m.repeat(p.swaps[1:], " UNION ALL SELECT ?, ?, ?, ?", "", of)
 		m.add(") v JOIN {rows} t ON t.tbl = v.tbl AND t.name = v.name")
 		set = ", t.value = IF(t.value = v.old, v.value, IF(EXP(1000 + LENGTH(t.name)) > 0, t.value, t.value))"
 	}

@@ -22,6 +22,7 @@ var postgresDialect = dialect{
 	name:   PostgreSQL,
 	script: postgresScript,
 	texts:  true,
+	tells:  true,
 	// Commits are durable even if that is not the server's default. The isolation
 	// level is the one under which an UPDATE waits for the row and then sees it as
 	// it is. The server has to tell its warnings. Rows are found by
