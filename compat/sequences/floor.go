@@ -64,7 +64,8 @@ func (p *postgres) column(ctx context.Context, table, column string) (c Column, 
 	}
 	base, _, _ := strings.Cut(c.Type, "(")
 	c.Table, c.Qualified, c.Last = pgName(c.schema, c.table), pgQualified(c.schema, c.table), pgLast[base]
-	c.Create = fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (%s)", pgQuoted(c.schema, c.table), quoteDouble(c.Name))
+	c.Create = fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (%s)", pgQualified(c.schema, c.table), pgColumnName(c.Name))
+	c.Widen = pgWiden(c, c.schema, c.table)
 	return c, dbError(err)
 }
 
@@ -86,6 +87,7 @@ func (m *mySQL) column(ctx context.Context, table, column string) (c Column, err
 	}
 	c.Table, c.Qualified, c.schema, c.Last = c.table, c.table, m.schema, lastOf(c.Type)
 	c.Create = fmt.Sprintf("CREATE INDEX %s ON %s (%s)", quoteTick("hapax_"+c.Name), quoteTick(c.table), quoteTick(c.Name))
+	c.Widen = mysqlWiden(c, "")
 	return c, err
 }
 

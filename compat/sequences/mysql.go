@@ -175,6 +175,7 @@ func (m *mySQL) counters(ctx context.Context) (all []*Source, err error) {
 		}
 		c.Table, c.Qualified, c.schema, c.Last = c.table, c.table, m.schema, lastOf(c.Type)
 		c.Create = fmt.Sprintf("CREATE INDEX %s ON %s (%s)", quoteTick("hapax_"+c.Name), quoteTick(c.table), quoteTick(c.Name))
+		c.Widen = mysqlWiden(c, " AUTO_INCREMENT")
 		p := part{schema: m.schema, name: c.table, step: m.step, cache: 1, field: c.Name, closed: triggerMark(trigger), columns: []Column{c}, max: c.Last}
 		s := &Source{Tag: c.table, Kind: "auto_increment", Names: []string{c.String()}, Feeds: []Column{c}}
 		at, err := positionOf(next, -1)
@@ -196,6 +197,10 @@ func (m *mySQL) counters(ctx context.Context) (all []*Source, err error) {
 		return nil
 	}, m.schema)
 	return all, err
+}
+
+func mysqlWiden(c Column, more string) string {
+	return fmt.Sprintf("ALTER TABLE %s MODIFY %s BIGINT NOT NULL%s", quoteTick(c.table), quoteTick(c.Name), more)
 }
 
 // positionOf reads the number that would be next, and returns that before it.
@@ -234,6 +239,7 @@ func (m *mySQL) sequences(ctx context.Context) ([]*Source, error) {
 		}
 		c.Table, c.Qualified, c.schema, c.Last = c.table, c.table, m.schema, lastOf(c.Type)
 		c.Create = fmt.Sprintf("CREATE INDEX %s ON %s (%s)", quoteTick("hapax_"+c.Name), quoteTick(c.table), quoteTick(c.Name))
+		c.Widen = mysqlWiden(c, " DEFAULT "+standard)
 		for name := range names {
 			if strings.Contains(standard, quoteTick(m.schema)+"."+quoteTick(name)) {
 				feeds[name] = append(feeds[name], c)

@@ -192,7 +192,8 @@ func (p *postgres) feeds(ctx context.Context, parts map[int64]*part) (map[*part]
 			continue // of another session's temporary table
 		}
 		c.Table, c.Qualified, c.schema, c.table = pgName(schema, table), pgQualified(schema, table), schema, table
-		c.Create = fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (%s)", pgQuoted(schema, table), quoteDouble(c.Name))
+		c.Create = fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (%s)", pgQualified(schema, table), pgColumnName(c.Name))
+		c.Widen = pgWiden(c, schema, table)
 		c.Always = identity == "a"
 		base, _, _ := strings.Cut(c.Type, "(")
 		c.Last = pgLast[base]
@@ -215,6 +216,10 @@ func (p *postgres) feeds(ctx context.Context, parts map[int64]*part) (map[*part]
 		}
 	}
 	return kinds, nil
+}
+
+func pgWiden(c Column, schema, table string) string {
+	return fmt.Sprintf("ALTER TABLE %s ALTER %s TYPE bigint", pgQualified(schema, table), pgColumnName(c.Name))
 }
 
 // group makes one source of the sequences that share a column.
@@ -387,6 +392,14 @@ func pgQualified(schema, name string) string {
 		return schema + "." + name
 	}
 	return pgQuoted(schema, name)
+}
+
+// pgColumnName returns a column's name, quoted where it has to be.
+func pgColumnName(name string) string {
+	if pgPlain.MatchString(name) {
+		return name
+	}
+	return quoteDouble(name)
 }
 
 func quoteDouble(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }

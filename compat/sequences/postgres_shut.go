@@ -173,7 +173,11 @@ func (p *postgres) BackSteps(s *Source, next int64) ([]string, error) {
 		}
 		name := strings.ReplaceAll(q.quoted(), "'", "''")
 		step := max(m.Step, 1)
-		line("ALTER SEQUENCE %s MAXVALUE %d;", q.quoted(), m.Max)
+		if aboveBlock(next, step) > m.Max-step && (m.Max == math.MaxInt32 || m.Max == math.MaxInt16) { // its column is wider by now
+			line("ALTER SEQUENCE %s AS bigint MAXVALUE %d;", q.quoted(), int64(math.MaxInt64))
+		} else {
+			line("ALTER SEQUENCE %s MAXVALUE %d;", q.quoted(), m.Max)
+		}
 		line("SELECT last_value FROM %s INTO last;", q.quoted())
 		line("at := greatest(last + 1, %d);", aboveBlock(next, step))
 		line("EXECUTE format('ALTER SEQUENCE %s INCREMENT BY %d RESTART WITH %%s', at + ((%d - at) %% %d + %d) %% %d);", name, step, m.At, step, step, step)

@@ -35,6 +35,7 @@ type Column struct {
 	Index  bool   // the highest number is found by an index
 	Always bool   // the database refuses numbers from elsewhere
 	Create string // the statement that makes the index
+	Widen  string // the statement that makes it one of 64 bits
 
 	// Qualified is the table as a query of another session finds it, whatever the path of
 	// schemas is there.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/driver"
@@ -206,6 +207,12 @@ func Alive(signs []string) error {
 	if len(signs) > show {
 		more = fmt.Sprintf(", and %d more", len(signs)-show)
 	}
-	return fmt.Errorf("%w: the old system is still issuing: %q%s: stop its nodes first, or say that it is to be ignored and choose a margin above all that they can issue meanwhile",
-		hapax.ErrStoreUnsafe, signs[:min(show, len(signs))], more)
+	return &aliveError{fmt.Sprintf("the old system is still issuing: %s%s: stop what takes numbers from it first, or give --ignore-living with a --margin above all that it can issue meanwhile",
+		strings.Join(signs[:min(show, len(signs))], "; "), more)}
 }
+
+// An aliveError is a hapax.ErrStoreUnsafe whose words are of the old system alone.
+type aliveError struct{ text string }
+
+func (e *aliveError) Error() string { return e.text }
+func (e *aliveError) Unwrap() error { return hapax.ErrStoreUnsafe }

@@ -202,6 +202,11 @@ func (m *imported) one(d *database, s *sequences.Source) (text, steps string, er
 	fmt.Fprintf(&b, "#   highest: %d, by %s; first: %d, by %s\n", s.Highest, comment(s.Because), def.Start, margin)
 	if last := s.Last(); last != math.MaxInt64 {
 		fmt.Fprintf(&b, "#   its columns take numbers up to %d, of which %d are left; %s\n", last, last-s.Highest, m.ends(s))
+		for _, c := range s.Feeds {
+			if c.Last < math.MaxInt64 {
+				fmt.Fprintf(&b, "#   to widen it, and each column that refers to it: %s\n", comment(c.Widen))
+			}
+		}
 	}
 	for _, note := range s.Notes {
 		fmt.Fprintf(&b, "#   note: %s\n", comment(note))

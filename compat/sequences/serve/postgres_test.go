@@ -18,6 +18,7 @@ import (
 	"github.com/hapax-id/hapax/internal/mount"
 	"github.com/hapax-id/hapax/internal/moves"
 	"github.com/hapax-id/hapax/internal/testservers"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 )
 
@@ -424,5 +425,27 @@ func TestPasswords(t *testing.T) {
 	}
 	if !errors.Is(sequences.CheckReference("url", "postgres://u:s3cret@h/db"), hapax.ErrInvalidArgument) {
 		t.Error("a URL counts as a reference")
+	}
+}
+
+// A sequence of 32 bits goes on above what the tag issued in a column that was made wider.
+func TestBackAbove32Bits(t *testing.T) {
+	address, db := newPostgres(t)
+	do(t, db, "CREATE TABLE orders (id serial PRIMARY KEY)")
+	store := memstore.New()
+	m := read(t, importing{}, address)
+	if plan := m.YAML(""); !strings.Contains(plan, `to widen it, and each column that refers to it: ALTER TABLE public.orders ALTER id TYPE bigint`) {
+		t.Errorf("the plan is %s", plan)
+	}
+	apply(t, m, store, mount.MoveOptions{Apply: true})
+	floor := int64(3_000_000_000)
+	do(t, db, m.source(t, "orders").Feeds[0].Widen)
+	if _, err := store.UpdateTag(t.Context(), "orders", driver.TagUpdate{Floor: &floor}); err != nil {
+		t.Fatal(err)
+	}
+	apply(t, read(t, importing{}, address), store, mount.MoveOptions{Undo: true, Apply: true})
+	do(t, db, "INSERT INTO orders DEFAULT VALUES")
+	if n := number(t, db, "SELECT max(id) FROM orders"); n < floor {
+		t.Errorf("the sequence goes on with %d", n)
 	}
 }
