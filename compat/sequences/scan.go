@@ -20,8 +20,8 @@ type Repeated struct {
 
 // ScanOptions tell how to read a column.
 type ScanOptions struct {
-	Rate     int64              // rows a second; 0: no bound
-	Progress func(done float64) // gets the part that is done, 0 to 1; may be nil
+	Rate     int64                          // rows a second; 0: no bound
+	Progress func(done float64, rows int64) // gets the part that is done, 0 to 1, and how many rows that were; may be nil
 
 	// Delta and Remainder are those of the tag: beside it, an old source may issue the numbers
 	// between. 0 is 1.
@@ -95,7 +95,7 @@ func Scan(ctx context.Context, reference, table, column string, o ScanOptions) (
 			return found, err
 		}
 		if o.Progress != nil && most > found.Min {
-			o.Progress(min(1, float64(after-found.Min)/float64(most-found.Min)))
+			o.Progress(min(1, float64(after-found.Min)/float64(most-found.Min)), found.Rows)
 		}
 		if o.Rate > 0 {
 			select {

@@ -61,9 +61,8 @@ func (a columnAudit) run(cmd *cobra.Command, args []string) error {
 		}
 	}
 	bar, began := newProgressBar(cmd.ErrOrStderr()), time.Now()
-	const whole = 10_000
-	o.Progress = func(done float64) {
-		bar.update(audit.Progress{Phase: "reading", Done: int64(done * whole), Total: whole, Elapsed: time.Since(began)})
+	o.Progress = func(done float64, rows int64) {
+		bar.update(audit.Progress{Phase: "reading", Done: rows, Total: int64(float64(rows) / max(done, 1e-9)), Elapsed: time.Since(began)})
 	}
 	found, err := server.ScanColumn(cmd.Context(), a.url, args[0][:at], args[0][at+1:], o)
 	bar.clear()

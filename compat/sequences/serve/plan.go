@@ -39,13 +39,19 @@ func (i *importing) margin(s *sequences.Source, given int64) (margin int64, why 
 	return least, "the least"
 }
 
+// A wrongError tells what stands in the way of a source: no argument is to blame.
+type wrongError struct{ text string }
+
+func (e *wrongError) Error() string { return e.text }
+func (e *wrongError) Unwrap() error { return hapax.ErrInvalidArgument }
+
 func (i *importing) switchOf() sequences.Switch { return sequences.Switch(i.how) }
 
 // define returns the tag of a source, and the margin in words.
 func (i *importing) define(s *sequences.Source, above, given int64) (hapax.Tag, string, error) {
 	def := hapax.Tag{Name: s.Tag, Kind: hapax.KindSegment}
 	if len(s.Wrong) > 0 {
-		return def, "", fmt.Errorf("%w: %s", hapax.ErrInvalidArgument, strings.Join(s.Wrong, "; "))
+		return def, "", &wrongError{strings.Join(s.Wrong, "; ")}
 	}
 	margin, why := i.margin(s, given)
 	if above > hapax.MaxMark-margin-3 {

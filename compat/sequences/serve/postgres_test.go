@@ -390,9 +390,9 @@ func TestScan(t *testing.T) {
 	do(t, pg, "CREATE TABLE a (id bigint, n bigint)", "CREATE INDEX ON a (id)", "INSERT INTO a SELECT generate_series(1, 12000)")
 	do(t, my, "CREATE TABLE a (id BIGINT, n BIGINT, KEY (id))", "INSERT INTO a (id) SELECT seq FROM seq_1_to_12000")
 	for url, db := range map[string]*sql.DB{address: pg, maria: my} {
-		last := 0.0
-		found, err := sequences.Scan(t.Context(), url, "a", "id", sequences.ScanOptions{Progress: func(done float64) { last = done }})
-		if err != nil || found.Rows != 12000 || found.Numbers != 12000 || found.Min != 1 || found.Max != 12000 || found.Twice != 0 || last <= 0.5 {
+		last, read := 0.0, int64(0)
+		found, err := sequences.Scan(t.Context(), url, "a", "id", sequences.ScanOptions{Progress: func(done float64, rows int64) { last, read = done, rows }})
+		if err != nil || found.Rows != 12000 || found.Numbers != 12000 || found.Min != 1 || found.Max != 12000 || found.Twice != 0 || last <= 0.5 || read < 6000 {
 			t.Errorf("found %+v, %v after %v", found, err, last)
 		}
 		do(t, db, "INSERT INTO a (id) VALUES (5000), (5000), (-3)")
