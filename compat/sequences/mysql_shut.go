@@ -71,16 +71,21 @@ func (m *mySQL) Steps(s *Source, how Switch, first int64) ([]string, error) {
 	if err != nil || len(steps) == 0 {
 		return nil, err
 	}
+	if strings.HasPrefix(steps[0], createTrigger+" `") { // it cannot be repeated, and the table is not to be open in between
+		p := s.parts[0]
+		steps[0] = fmt.Sprintf("LOCK TABLES %s WRITE//\nDROP TRIGGER IF EXISTS %s//\n%s//\nUNLOCK TABLES", quoteTick(p.name), quoteTick(s.trigger(p)), steps[0])
+	}
 	const past = "SELECT EXP(IF(%s >= %d, 1000, 0)) AS `an error here: it is past the tag's first number, so make the plan anew`%s"
 	switch p := s.parts[0]; s.Kind {
 	case generatorKind:
 		steps = append(steps, fmt.Sprintf(past, fmt.Sprintf("%s + %d", quoteTick(p.field), m.opts.AllocationSize), first,
 			fmt.Sprintf(" FROM %s WHERE %s", quoteTick(p.name), generatorWhere(p, quoteTick, mysqldb.Quote))))
 	case "auto_increment":
+		fresh := ""
 		if !m.maria && !m.old {
-			steps = append(steps, freshCounters)
+			fresh = freshCounters + "//\n" // of the same session
 		}
-		steps = append(steps, fmt.Sprintf(past, "AUTO_INCREMENT", first+1,
+		steps = append(steps, fresh+fmt.Sprintf(past, "AUTO_INCREMENT", first+1,
 			fmt.Sprintf(" FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = %s", mysqldb.Quote(p.name))))
 	}
 	return steps, nil
@@ -90,10 +95,12 @@ func (m *mySQL) Steps(s *Source, how Switch, first int64) ([]string, error) {
 // knows how: it is not to be open for a moment.
 func (m *mySQL) createTrigger() string {
 	if m.maria || m.version >= 8_00_29 {
-		return "CREATE TRIGGER IF NOT EXISTS"
+		return createTrigger + " IF NOT EXISTS"
 	}
-	return "CREATE TRIGGER"
+	return createTrigger
 }
+
+const createTrigger = "CREATE TRIGGER"
 
 func (m *mySQL) steps(s *Source, how Switch, first int64) (steps []string, err error) {
 	if s.Kind == generatorKind {

@@ -17,7 +17,7 @@ import (
 var packageOf = map[string]string{
 	"chromium": "chromium", "curl": "curl", "etcd": "etcd-server", "gcc": "gcc", "grpc_python_plugin": "protobuf-compiler-grpc",
 	"initdb": "postgresql", "jar": "default-jdk-headless", "java": "default-jre-headless", "javac": "default-jdk-headless", "man": "man-db", "cargo": "cargo-web",
-	"mariadb": "mariadb-server", "mariadb-dump": "mariadb-server", "mariadb-install-db": "mariadb-server", "mariadbd": "mariadb-server",
+	"mariadb": "mariadb-server", "mariadb-dump": "mariadb-server", "mariadb-install-db": "mariadb-server", "mariadbd": "mariadb-server", "mysql": "mariadb-server",
 	"node": "nodejs", "pg_basebackup": "postgresql", "pg_dump": "postgresql", "pg_isready": "postgresql", "pgbouncer": "pgbouncer", "php": "php-cli",
 	"postgres": "postgresql", "promtool": "prometheus", "protoc": "protobuf-compiler", "psql": "postgresql", "python3": "python3",
 	"redis-benchmark": "redis-tools", "redis-cli": "redis-tools", "redis-server": "redis-server", "ruby": "ruby", "systemd-analyze": "systemd", "wrk": "wrk",

@@ -143,3 +143,70 @@ func TestUUIDsPage(t *testing.T) {
 	}
 	typed(t, dir, address, s, run[len(run)-1])
 }
+
+// The plan is a script, which shuts what it was made for, can be run again, and fails where
+// the source has gone past the tag's first number since.
+func TestPlansOfOtherDatabases(t *testing.T) {
+	t.Parallel()
+	testservers.Require(t, []string{"mysql"})
+	ofMySQL := func(server *testservers.Server) (address string, do func(statement string) error) {
+		u, err := url.Parse(server.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		admin, err := sql.Open("mysql", "root@tcp("+u.Host+")/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = admin.Close() })
+		name := fmt.Sprintf("plan_%d_%d", os.Getpid(), markets.Add(1))
+		execAll(t, admin, "CREATE DATABASE "+name, "CREATE TABLE "+name+".orders (id INT AUTO_INCREMENT PRIMARY KEY, what TEXT)", "INSERT INTO "+name+".orders (what) VALUES ('tea')")
+		return fmt.Sprintf("mysql://root@%s/%s", u.Host, name), func(statement string) error {
+			_, err := admin.ExecContext(t.Context(), fmt.Sprintf(statement, name))
+			return err
+		}
+	}
+	for _, tt := range []struct {
+		name   string
+		server func(testing.TB) *testservers.Server
+	}{{"mariadb", testservers.SharedMariaDB}, {"mysql 8", func(t testing.TB) *testservers.Server { return testservers.MySQL8(t) }}} {
+		t.Run(tt.name, func(t *testing.T) {
+			server := tt.server(t)
+			address, do := ofMySQL(server)
+			s := serve(t, t.TempDir(), []string{"SHOP_DB=" + address})
+			dir := t.TempDir()
+			typed(t, dir, address, s, "hapax import sequences env:SHOP_DB > plan.sh")
+			if err := do("INSERT INTO %s.orders VALUES (5000, 'past it')"); err != nil {
+				t.Fatal(err)
+			}
+			typed(t, dir, address, s, "if sh plan.sh; then exit 1; fi", "hapax import sequences env:SHOP_DB --undo", "hapax import sequences env:SHOP_DB > plan.sh", "sh plan.sh", "sh plan.sh")
+			if err := do("INSERT INTO %s.orders (what) VALUES ('coffee')"); err == nil || !strings.Contains(err.Error(), "come from hapax") {
+				t.Errorf("the table goes on: %v", err)
+			}
+			typed(t, dir, address, s, "hapax import sequences env:SHOP_DB --verify")
+		})
+	}
+	t.Run("redis", func(t *testing.T) {
+		server := testservers.Redis(t)
+		s := serve(t, t.TempDir(), nil)
+		dir, plan := t.TempDir(), "hapax import sequences env:SHOP_DB --like 'plan:*' > plan.sh"
+		do := func(command string) (string, error) {
+			return testservers.RedisCommand(t.Context(), server.Addr, command)
+		}
+		if _, err := do("SET plan:orders 41"); err != nil {
+			t.Fatal(err)
+		}
+		typed(t, dir, server.URL, s, plan)
+		if _, err := do("SET plan:orders 5000"); err != nil {
+			t.Fatal(err)
+		}
+		typed(t, dir, server.URL, s, "if sh plan.sh; then exit 1; fi", plan, "sh plan.sh", "sh plan.sh")
+		if n, err := do("INCR plan:orders"); err == nil {
+			t.Errorf("the counter goes on with %s", n)
+		}
+		typed(t, dir, server.URL, s, "hapax import sequences env:SHOP_DB --like 'plan:*' --verify", "hapax import sequences env:SHOP_DB --like 'plan:*' --undo")
+		if n, err := do("INCR plan:orders"); err != nil || n != ":6001" {
+			t.Errorf("the counter goes on with %s, %v", n, err)
+		}
+	})
+}

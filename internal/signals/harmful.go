@@ -22,9 +22,9 @@ var harmful = []Trouble{
 			"a mark was behind the numbers in a column, and was raised above them",
 			"the workers of a pool go on above the newest number in a column",
 		},
-		Means: "No witness knew how far a tag was issued, so the columns of its floor_from were read, and hold numbers at or above its mark. The mark was raised before anything was granted.",
-		Cause: "A store that was restored or made anew while no node and no data directory was left.",
-		Do:    "Nothing for this tag. Raise the tags that have no floor_from above what was used (`hapax tags set NAME --floor N`), and prove the columns unique (`hapax audit --column`).",
+		Means: "No witness knew how far a tag was issued, so the columns of its floor_from were read, and hold numbers at or above its mark. The mark was raised before anything was granted. Or `hapax tags set --floor-from` found the same.",
+		Cause: "A store that was restored or made anew while no node and no data directory was left; or rows that were written past the tag.",
+		Do:    "Nothing for this tag, but after `hapax tags set`: restart the other nodes, for they use up what they hold below the new mark first. Raise the tags that have no floor_from above what was used (`hapax tags set NAME --floor N`), and prove the columns unique (`hapax audit --column`).",
 		Not:   "Do not take floor_from away to begin where the store says.",
 	},
 	{
