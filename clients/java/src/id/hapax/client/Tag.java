@@ -120,8 +120,10 @@ public final class Tag {
         CompletableFuture<long[]> result = new CompletableFuture<>();
         try {
             Line.Want want = client.want(count, nanos);
-            ScheduledFuture<?> late = client.timer.schedule(() -> result.completeExceptionally(late()), nanos, TimeUnit.NANOSECONDS);
-            result.whenComplete((numbers, failed) -> late.cancel(false));
+            for (long grace : new long[] {0, GRACE}) { // its own fetch says at the end why it failed
+                ScheduledFuture<?> late = client.timer.schedule(() -> (grace > 0 || want.own == null) && result.completeExceptionally(late()), nanos + grace, TimeUnit.NANOSECONDS);
+                result.whenComplete((numbers, failed) -> late.cancel(false));
+            }
             go(want, result);
         } catch (RuntimeException e) {
             result.completeExceptionally(e instanceof HapaxException ? e : HapaxException.closed());

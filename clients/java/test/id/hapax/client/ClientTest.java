@@ -73,6 +73,7 @@ final class ClientTest {
         tests.put("threads", ClientTest::threads);
         tests.put("futures", ClientTest::futures);
         tests.put("cancelled and late", ClientTest::cancelled);
+        tests.put("the last code", ClientTest::lastCode);
         tests.put("wrong settings", ClientTest::settings);
         ExecutorService pool = Executors.newFixedThreadPool(8); // most of them wait
         Map<String, Future<Void>> done = new TreeMap<>();
@@ -281,6 +282,23 @@ final class ClientTest {
             waits.interrupt();
             waits.join();
             check(!wrong[0], "an interrupted thread waits, or forgets that it was interrupted");
+        }
+        return null;
+    }
+
+    /** A server gave a code, and the next answer does not come in time: calls of both kinds fail with the code. */
+    private static Void lastCode() throws Exception {
+        String slow = "{\"servers\":[{\"faults\":[{\"at\":1,\"do\":\"fail\",\"code\":\"refill_pending\"},{\"at\":2,\"do\":\"delay\",\"ms\":600000},"
+                + "{\"at\":3,\"do\":\"fail\",\"code\":\"refill_pending\"},{\"at\":4,\"do\":\"delay\",\"ms\":600000}]}]}";
+        try (TestServer server = TestServer.plain(slow); HapaxClient client = patient(server).ahead(false).timeout(Duration.ofSeconds(2)).build()) {
+            String got = code(client.tag("orders").nextAsync());
+            check("refill_pending".equals(got), "a future fails with " + got);
+            try {
+                client.tag("orders").next();
+                throw new Failed("there is a number");
+            } catch (HapaxException e) {
+                check("refill_pending".equals(e.code()), "it fails with " + e.code());
+            }
         }
         return null;
     }
