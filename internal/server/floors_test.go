@@ -518,6 +518,7 @@ func TestSetFloors(t *testing.T) {
 	if _, err := n.Next(t.Context(), "orders"); err != nil {
 		t.Fatal(err)
 	}
+	t.Setenv("FLOORS_TEST_DEAF", "postgres://u@127.0.0.1:1/x")
 	set := func(all ...service.FloorFrom) (hapax.Tag, error) {
 		extra, err := service.WithFloors("", all)
 		if err != nil {
@@ -531,9 +532,14 @@ func TestSetFloors(t *testing.T) {
 		"no numbers":       {URL: s.reference, Table: "texts", Column: "id"},
 		"no index":         {URL: s.reference, Table: "orders", Column: "n"},
 		"no variable":      {URL: "env:FLOORS_TEST_NONE", Table: "orders", Column: "id"},
+		"no answer":        {URL: "env:FLOORS_TEST_DEAF", Table: "orders", Column: "id"},
 	} {
-		if _, err := set(f); err == nil || strings.Contains(err.Error(), s.ordersURL) {
+		_, err := set(f)
+		if err == nil || strings.Contains(err.Error(), s.ordersURL) {
 			t.Errorf("%s: %v", name, err)
+		}
+		if name == "no answer" && (errors.Is(err, hapax.ErrStoreUnavailable) || !strings.Contains(err.Error(), "env:FLOORS_TEST_DEAF, orders.id")) {
+			t.Errorf("%s is told as %v", name, err)
 		}
 	}
 	tag, err := set(service.FloorFrom{URL: s.reference, Table: "orders", Column: "id"})

@@ -447,6 +447,13 @@ func (s *Service) readFloors(ctx context.Context, t hapax.Tag, extra string) (le
 	}
 	if r.Floors[0].URL != floorStated {
 		most, err := s.highest(ctx, t.Name, r.Floors)
+		if errors.Is(err, hapax.ErrStoreUnavailable) { // which says nothing about the store, and may name hosts
+			var names []string
+			for _, f := range r.Floors {
+				names = append(names, fmt.Sprintf("%s, %s.%s", f.URL, f.Table, f.Column))
+			}
+			return 0, nothing, &hapax.ValueError{Field: "floor_from", Value: strings.Join(names, "; "), Allowed: "columns whose database answers this server within three seconds, with the URL that it has", Err: hapax.ErrInvalidArgument}
+		}
 		if err != nil {
 			return 0, nothing, fmt.Errorf("tag %q: %w", t.Name, err)
 		}

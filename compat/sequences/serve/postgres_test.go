@@ -300,6 +300,13 @@ func TestMovePostgres(t *testing.T) {
 			if err != nil || len(verdicts) != 1 || len(verdicts[0].Wrong) > 0 {
 				t.Errorf("verified: %+v, %v", verdicts, err)
 			}
+			if how == sequences.Parity { // the source's own numbers may be above the tag's mark
+				do(t, db, fmt.Sprintf("INSERT INTO customers (id) VALUES (%d)", first+10_001))
+				m = read(t, importing{how: string(sequences.Stop), like: "customers"}, address)
+				if verdicts, err = m.Verify(t.Context(), store); err != nil || len(verdicts[0].Wrong) > 0 {
+					t.Errorf("with a row of the source above the mark: %+v, %v", verdicts, err)
+				}
+			}
 			do(t, db, fmt.Sprintf("INSERT INTO customers (id) VALUES (%d)", first+2))
 			m = read(t, importing{how: string(sequences.Stop), like: "customers"}, address)
 			if verdicts, err = m.Verify(t.Context(), store); err != nil || len(verdicts[0].Wrong) == 0 {
