@@ -338,15 +338,27 @@ func TestDeletedElsewhereFailsWithinRefresh(t *testing.T) {
 }
 
 func TestFloorAppliesToTheNextNumber(t *testing.T) {
-	bubble(t, Options{}, func(t *testing.T, s *Service, store *storetest.Faults) {
-		mustNext(t, s, "orders")
-		if _, err := s.UpdateTag(t.Context(), "orders", driver.TagUpdate{Floor: new(int64(5000))}); err != nil {
-			t.Fatal(err)
-		}
-		if id := mustNext(t, s, "orders"); id < 5000 {
-			t.Errorf("%d was issued below the floor", id)
-		}
-	})
+	for name, floor := range map[string]int64{"above the mark": 5000, "inside of what is in hand": 500} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, Options{}, func(t *testing.T, s *Service, store *storetest.Faults) {
+				mustNext(t, s, "orders")
+				before, err := store.Tag(t.Context(), "orders")
+				if err != nil || floor < 1000 && before.Mark <= floor {
+					t.Fatalf("%d is not in hand: the mark is %d, error %v", floor, before.Mark, err)
+				}
+				if _, err := s.UpdateTag(t.Context(), "orders", driver.TagUpdate{Floor: &floor}); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait() // what was in hand is handed back, or would be
+				if id := mustNext(t, s, "orders"); int64(id) < floor {
+					t.Errorf("%d was issued below the floor", id)
+				}
+				if after, err := store.Tag(t.Context(), "orders"); after.Mark < floor || err != nil {
+					t.Errorf("the mark is %d, below the floor, error %v", after.Mark, err)
+				}
+			})
+		})
+	}
 }
 
 func TestTicksRunOut(t *testing.T) {

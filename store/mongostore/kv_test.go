@@ -177,6 +177,43 @@ func TestOvertaken(t *testing.T) {
 	}
 }
 
+// TestRoundTrips: in the steady state a grant is four commands, that of many tags likewise, and a
+// heartbeat is two.
+func TestRoundTrips(t *testing.T) {
+	srv := own(t)
+	var made atomic.Int64
+	monitor := &event.CommandMonitor{Started: func(context.Context, *event.CommandStartedEvent) { made.Add(1) }}
+	counted := must[*mongo.Client](t)(mongo.Connect(options.Client().ApplyURI(srv.URL).SetMonitor(monitor)))
+	defer func() { _ = counted.Disconnect(context.Background()) }()
+	s, ctx := must[*mongostore.Store](t)(mongostore.New(t.Context(), counted.Database("hapax"), mongostore.Options{})), t.Context()
+	next := beats(t, s)
+	create(t, s, hapax.Tag{Name: "a"})
+	create(t, s, hapax.Tag{Name: "b"})
+	for name, c := range map[string]struct {
+		call func() (driver.Contact, error)
+		want int64
+	}{
+		"a heartbeat": {func() (driver.Contact, error) { return s.Beat(ctx, next()) }, 2},
+		"a grant": {func() (driver.Contact, error) {
+			_, c, err := s.AllocateWith(ctx, next(), "a", 10, "")
+			return c, err
+		}, 4},
+		"two grants": {func() (driver.Contact, error) {
+			_, c, err := s.AllocateAllWith(ctx, next(), []driver.AllocateOf{{Tag: "a", N: 10}, {Tag: "b", N: 10}})
+			return c, err
+		}, 4},
+	} {
+		for _, warm := range []bool{true, false} {
+			before := made.Load()
+			contact, err := c.call()
+			// A client that is not ours has the server asked each time who it is.
+			if n := made.Load() - before - 1; !warm && n != c.want || err != nil || !contact.Met {
+				t.Errorf("%s: %d commands, contact %+v, error %v; want %d", name, n, contact, err, c.want)
+			}
+		}
+	}
+}
+
 // contents returns all documents of a database.
 func contents(t testing.TB, db *mongo.Database) map[string][]bson.M {
 	t.Helper()
