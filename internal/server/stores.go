@@ -36,7 +36,7 @@ func StoreForms() []StoreForm {
 		{"bolt:PATH", "the embedded store in one local file, for one process; without PATH it is hapax.db in the data directory"},
 		{"memory:", "a store that forgets everything when the process ends, for tests"},
 		{"mysql://USER:PASSWORD@HOST:3306/DATABASE", "MySQL and MariaDB; tls, tls_ca, tls_cert, tls_key, socket and prefix may follow as parameters"},
-		{"postgres://USER:PASSWORD@HOST:5432/DATABASE", "PostgreSQL, with the parameters of libpq, and prefix"},
+		{"postgres://USER:PASSWORD@HOST:5432/DATABASE", "PostgreSQL; sslmode and what else pgx takes, settings of the session, and prefix may follow as parameters"},
 		{"redis://USER:PASSWORD@HOST:6379/0", "Redis; also rediss:// for TLS, redis+sentinel://, redis+cluster:// and unix://"},
 		{"mongodb://USER:PASSWORD@HOST:27017/DATABASE", "MongoDB; also mongodb+srv://, with the parameters of its drivers, and prefix"},
 		{"etcd://HOST:2379,HOST:2379/PREFIX", "etcd; etcds:// for TLS"},
