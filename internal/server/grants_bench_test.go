@@ -38,7 +38,7 @@ func BenchmarkGuardedGrant(b *testing.B) {
 		{"zookeeper", func(b *testing.B) string { return testservers.ZooKeeper(b).URL }, false},
 	} {
 		b.Run(engine.name, func(b *testing.B) {
-			n := &nodes{open: sharedMemory()}
+			n := &nodes{open: sharedMemory(), dir: b.TempDir}
 			if engine.url != nil {
 				config := DefaultConfig()
 				config.Store = engine.url(b)
@@ -77,6 +77,7 @@ func (shared) Close() error { return nil }
 // nodes are those that use one store.
 type nodes struct {
 	open func(context.Context) (driver.Store, error)
+	dir  func() string // makes a directory that lasts as long as the nodes
 	all  []*witness.Guarded
 	made map[string]bool // tags
 }
@@ -97,7 +98,7 @@ func (n *nodes) close(b *testing.B) {
 func (n *nodes) start(b *testing.B, count int) {
 	b.Helper()
 	for len(n.all) < count {
-		node, err := witness.Open(context.Background(), n.open, b.TempDir(), witness.Options{})
+		node, err := witness.Open(context.Background(), n.open, n.dir(), witness.Options{})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -181,6 +182,9 @@ func (n *nodes) crowd(b *testing.B, name string, count, tags int) {
 				})
 			}
 			wg.Wait()
+			if b.Failed() {
+				return
+			}
 		}
 		report(b, took)
 	})
