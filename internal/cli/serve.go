@@ -107,10 +107,9 @@ it stops ends it at once, with 1: that costs numbers, but repeats none. On SIGHU
 reloads tokens, certificates and log_level, and names in the log the other settings
 that have changed, which need a restart.
 
-With --check it prints what a start would change, such as the format of a store that an
-older version has left, and what prevents a start, such as a node of an older version
-that runs, a store that went back or is a copy, or an address in use: a line each, ok,
-change or blocked. Stores of foreign systems are not looked at. The exit code is 0 if it
+With --check it prints what a start would change, such as a store or a witness that is
+made, and what prevents a start, such as a format of another version, a store that went
+back or is a copy, or an address in use: a line each, ok, change or blocked. Stores of foreign systems are not looked at. The exit code is 0 if it
 could start, 1 where something blocks it, and 2 for an error in the configuration.
 
 Every setting is a flag, an environment variable (HAPAX_ and the flag's name in

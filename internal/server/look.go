@@ -170,8 +170,6 @@ func (l *looker) witnessAt(path string) {
 		l.add(VerdictBlocked, "witness", path+" is in use: a server runs in this directory; stop it first")
 	case format == "":
 		l.add(VerdictChange, "witness", path+" does not exist; it is made")
-	case format != witness.FormatOfFiles():
-		l.add(VerdictChange, "witness", fmt.Sprintf("%s of format %s becomes one of format %s, and the store is raised to its marks", path, format, witness.FormatOfFiles()))
 	default:
 		l.add(VerdictOK, "witness", fmt.Sprintf("%s has format %s", path, format))
 	}
@@ -223,19 +221,10 @@ func (l *looker) store(ctx context.Context) {
 		return
 	}
 	change := ""
-	if m, ok := store.(driver.Migrated); ok {
-		change = m.Migrated()
-	}
 	if look.Format == 0 {
-		change += "; " + fmt.Sprintf("its rows get format %d, and older versions are kept from it", witness.FormatOfRows())
+		change = fmt.Sprintf("its rows get format %d", witness.FormatOfRows())
 	}
-	if look.Before > len(look.Older) {
-		change += fmt.Sprintf("; %d heartbeats of an older version, of nodes that have ended, are removed", look.Before-len(look.Older))
-	}
-	l.stored(name, strings.TrimPrefix(change, "; "), look.Behind)
-	for _, node := range look.Older {
-		l.add(VerdictBlocked, "store", fmt.Sprintf("node %q of an older version runs on it; stop it first, since its grants cannot be guarded", node))
-	}
+	l.stored(name, change, look.Behind)
 	if look.Fence != "" {
 		l.add(VerdictBlocked, "store", "a fence stands: "+look.Fence)
 		l.found[len(l.found)-1].Code = hapax.ErrFenced.Code()

@@ -168,9 +168,6 @@ func (o opener) open(ctx context.Context) (driver.Store, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
 	store, err := o.dial(ctx)
-	if m, ok := store.(driver.Migrated); ok && err == nil && !o.look && m.Migrated() != "" {
-		o.log.Info("the store of an older version was migrated", "what", m.Migrated())
-	}
 	return store, o.explain(err)
 }
 

@@ -60,8 +60,6 @@ var ordinary = []Trouble{
 			"the worker ID of this node in Leaf's tree is granted for a time, within which ZooKeeper is not needed", "grant taken", "issuing moved to another grant", "step changed",
 			"worker ID acquired", "worker ID sealed", "issuer event", "redis client", "request",
 			"this start has used up a worker ID", "this node has one worker ID in the pool", "a worker ID was retired",
-			"the store of an older version was migrated", "went on from the witness of an older version",
-			"took over the store from an older version, which is kept from it from now on",
 			"the guard tries again", "the interval cannot be told yet", "the survey of the store has failed, and is made again",
 			"alarm raised", "alarm cleared", "an alarm could not be delivered",
 			"traces or metrics could not be sent",

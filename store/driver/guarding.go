@@ -266,21 +266,6 @@ type Healing interface {
 	HealWorker(ctx context.Context, layout string, w Worker) (Worker, error)
 }
 
-// Exclusive is implemented by stores that programs of older versions could use although
-// they do not know this version's format.
-type Exclusive interface {
-	// ExcludeOlder keeps them from the store from now on. store/witness calls it once none
-	// of them runs; later calls do nothing.
-	ExcludeOlder(ctx context.Context) error
-}
-
-// Migrated is implemented by stores that are opened in the formats of older versions.
-type Migrated interface {
-	// Migrated says what was changed when the store was opened, or would be where it was
-	// opened to be looked at; empty: nothing.
-	Migrated() string
-}
-
 // A WouldChangeError is the error of a store that was opened to be looked at only, with the
 // option Look, where it could not be opened without changing something.
 type WouldChangeError struct {

@@ -131,33 +131,6 @@ func TestLearnsManyLines(t *testing.T) {
 	}
 }
 
-// A witness of an older version is written anew, however long it is.
-func TestLongWitnessOfAnOlderVersion(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "witness")
-	text := []byte("store")
-	for name := range many(60_000) {
-		if isPlain(name) {
-			text = append(append(text, "\t100\t"...), name...)
-		}
-	}
-	old := appendRecord(nil, kindFirst, text)
-	if err := os.WriteFile(path, old, 0o600); err != nil || len(old) < logSlack {
-		t.Fatal(len(old), err)
-	}
-	for range 2 {
-		w, err := OpenFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if p, _ := w.Pair("tag/order-77"); p.Mark != 100 || !w.isOlder() || w.StoreID() != "store" {
-			t.Errorf("it knows %v of store %q, older %v; want mark 100 of store", p, w.StoreID(), w.isOlder())
-		}
-		if err := errors.Join(mark(w, "tag/t", Pair{1, 1}), w.Close()); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 // Who speaks for somebody with a floor has it raise what is a segment tag in the store,
 // whatever it was before.
 func TestFloorOfWhatATagIsNow(t *testing.T) {

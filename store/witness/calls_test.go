@@ -120,18 +120,7 @@ func TestAnyFailedCallIsAnError(t *testing.T) {
 		whole   []string // rows that are compared, and not read
 	}{
 		"checkFormat": {set: simple(func(c *scene, ctx context.Context, s store) error { _, err := checkFormat(ctx, s); return err })},
-		"claim":       {set: simple(func(c *scene, ctx context.Context, s store) error { return c.g.claim(ctx, s) })},
-		"closeToOlder": {set: simple(func(c *scene, ctx context.Context, s store) error { return c.g.closeToOlder(ctx, s) }, func(c *scene) {
-			old := []byte(`{"beat":1,"name":"old","every_ms":1000}`)
-			c.put(tableNodesBefore, "n", old)
-			c.g.older = map[string]olderNode{"n": {value: string(old), at: c.g.now() - time.Minute}}
-		})},
-		"closed to older": {set: simple(func(c *scene, ctx context.Context, s store) error { return c.g.closeToOlder(ctx, s) }, func(c *scene) {
-			c.put(driver.TableFence, rowFenceBefore, []byte(`{"id":"format-3"}`))
-		})},
-		"raiseOlder": {set: simple(func(c *scene, ctx context.Context, s store) error { return c.g.raiseOlder(ctx, s) }, func(c *scene) {
-			c.know(func(b *record) { b.Older, b.Lines = new(true), map[string]Pair{"tag/t": {0, 500}} })
-		})},
+		"claim":       {set: simple(func(c *scene, ctx context.Context, s store) error { return claim(ctx, s) })},
 		"identify": {set: simple(func(c *scene, ctx context.Context, s store) error { _, _, _, err := c.g.identify(ctx, s); return err }, func(c *scene) {
 			c.know(func(b *record) { b.Store = "another" })
 		})},
@@ -294,9 +283,8 @@ func TestAnyFailedCallIsAnError(t *testing.T) {
 			_, err := LookAt(ctx, s, c.t.TempDir()+"/none")
 			return err
 		}, func(c *scene) {
-			c.put(tableNodesBefore, "n", []byte(`{"beat":1,"name":"old","every_ms":1000}`))
 			c.put(driver.TableGuard, rowFormat, []byte(`{"format":3,"by":"1"}`))
-		}), whole: []string{"list nodes"}},
+		})},
 		"judgeAs": {set: healing(func(c *scene, ctx context.Context, s store, _ *Fence, _ []byte) error {
 			r := c.g.witness.snapshot()
 			r.Latch, r.Lines = nil, map[string]Pair{"tag/t": {0, 1}}

@@ -167,7 +167,7 @@ func (l *log) failed(what string, err error) error {
 }
 
 // readLog returns what the file at path says; nothing if there is none. It reports whether
-// the log is long, and so as this version writes it that changes may follow.
+// the log is long, and such that changes may follow.
 func readLog(path string) (state record, reuse bool, err error) {
 	state = newRecord()
 	f, err := os.Open(path)
@@ -179,14 +179,14 @@ func readLog(path string) (state record, reuse bool, err error) {
 	}
 	defer f.Close()
 	size, whole, err := state.replay(f, path)
-	return state, size > logSlack && whole && state.Older == nil, err
+	return state, size > logSlack && whole, err
 }
 
 // replay applies all the records of the log that was opened at path. It returns how long the
 // log is, and whether its last record is whole.
 func (r *record) replay(log io.Reader, path string) (size int64, whole bool, err error) {
 	in := bufio.NewReaderSize(log, 1<<16)
-	kind, apply := kindSnapshot, r.apply
+	kind := kindSnapshot
 	damaged := int64(-1) // where the first line begins that is not intact
 	for offset := int64(0); ; {
 		line, err := in.ReadBytes('\n')
@@ -204,11 +204,11 @@ func (r *record) replay(log io.Reader, path string) (size int64, whole bool, err
 			return 0, false, fmt.Errorf("%w: the witness %s: the record at byte %d is damaged and not the last", hapax.ErrStoreCorrupt, path, damaged)
 		case intact:
 			if kind == kindSnapshot {
-				if apply, kind, err = r.applierOf(payload, path); err != nil {
+				if err := checkKind(payload, path); err != nil {
 					return 0, false, err
 				}
 			}
-			if err := apply(payload, kind); err != nil {
+			if err := r.apply(payload, kind); err != nil {
 				return 0, false, fmt.Errorf("%w: the witness %s: the record at byte %d: %w", hapax.ErrStoreCorrupt, path, offset, err)
 			}
 		case damaged < 0:

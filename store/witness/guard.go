@@ -55,16 +55,15 @@ type Guarded struct {
 	goneAt   time.Duration // since when
 	hindered error         // what keeps the node from its part in healing, and time alone does not cure
 
-	older    map[string]olderNode // heartbeats of an older version; only the loop uses it
-	attempts int                  // to register, each of which has a row of its own
-	long     bool                 // a survey takes longer than a turn may
-	said     spoken               // what this process has said last about a fence
-	fenceRaw string               // the fence as it was read last
-	fenceAt  time.Duration        // and since when it has been so
-	accepted string               // identity of a store that an operator accepts in place of this node's
-	heard    string               // with Options.Hold: the word under which all have spoken
-	approved string               // likewise: the fence that an operator lets this process end
-	proposal proposal             // an operator's possible statement for the missing nodes
+	attempts int           // to register, each of which has a row of its own
+	long     bool          // a survey takes longer than a turn may
+	said     spoken        // what this process has said last about a fence
+	fenceRaw string        // the fence as it was read last
+	fenceAt  time.Duration // and since when it has been so
+	accepted string        // identity of a store that an operator accepts in place of this node's
+	heard    string        // with Options.Hold: the word under which all have spoken
+	approved string        // likewise: the fence that an operator lets this process end
+	proposal proposal      // an operator's possible statement for the missing nodes
 }
 
 // A member is a process as one that has joined: its row, and what it has written.

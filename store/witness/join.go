@@ -36,7 +36,7 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 	known := g.me.known && (g.me.heard == nil || g.me.joins == g.me.seen)
 	g.mu.Unlock()
 	if !registered {
-		if err := g.claim(ctx, before); err != nil {
+		if err := claim(ctx, before); err != nil {
 			return err
 		}
 		me, err := g.register(ctx, before)
@@ -144,9 +144,6 @@ func (g *Guarded) surveyFirst(ctx context.Context, s store) (done bool, err erro
 		return false, nil
 	}
 	if err := g.closeEarlier(ctx, s); err != nil {
-		return false, err
-	}
-	if err := g.raiseOlder(ctx, s); err != nil {
 		return false, err
 	}
 	if long {

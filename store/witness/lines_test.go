@@ -80,7 +80,6 @@ func TestBulkChanges(t *testing.T) {
 		"former":       func(r *record) { r.Former = []string{"s"} },
 		"home":         func(r *record) { r.Home = &fileid.Identity{} },
 		"own":          func(r *record) { r.Own["x"] = own{} },
-		"older":        func(r *record) { r.Older = new(true) },
 		"defs":         func(r *record) { r.Defs["x"] = def{} },
 		"joins":        func(r *record) { r.Joins = 1 },
 		"decision":     func(r *record) { r.Decision = &decisionID{} },

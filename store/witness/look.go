@@ -4,14 +4,12 @@ import (
 	"bufio"
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
 	"os"
 	"slices"
-	"time"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/durable"
@@ -22,17 +20,14 @@ import (
 type Look struct {
 	Format int64    // of the rows; 0: they do not say
 	By     string   // which version wrote that
-	Older  []string // nodes of an older version, whose heartbeats were seen to advance
-	Before int      // heartbeats of an older version, advancing or not
 	Nodes  []string // nodes whose rows do not say that they have ended
 	Fence  string   // why nothing is granted; empty: no fence stands
 
 	Behind error // why a node with this witness would find the store behind, lost or another one; nil: it would not
 }
 
-// LookAt looks at a store's rows, and at heartbeats of an older version for as long as
-// they take to advance, and judges it as a node would that has the witness in the file at
-// path. It changes nothing. ErrStoreCorrupt for rows of a newer format.
+// LookAt looks at a store's rows, and judges it as a node would that has the witness in the
+// file at path. It changes nothing. ErrStoreCorrupt for rows of another format.
 func LookAt(ctx context.Context, opened driver.Store, path string) (Look, error) {
 	var l Look
 	s, ok := opened.(store)
@@ -43,17 +38,12 @@ func LookAt(ctx context.Context, opened driver.Store, path string) (Look, error)
 	if err != nil {
 		return l, err
 	}
-	if _, err := checkFormat(ctx, s); err != nil {
+	told, err := checkFormat(ctx, s)
+	if err != nil {
 		return l, err
 	}
-	if raw, err := s.Row(ctx, driver.TableGuard, rowFormat); err != nil {
-		return l, unavailable(err)
-	} else if raw != nil {
-		var row formatRow
-		if err := json.Unmarshal(raw, &row); err != nil {
-			return l, err
-		}
-		l.Format, l.By = row.Format, row.By
+	if told != nil {
+		l.Format, l.By = told.Format, told.By
 	}
 	raw, err := s.Row(ctx, driver.TableFence, driver.RowFence)
 	if err != nil {
@@ -69,10 +59,8 @@ func LookAt(ctx context.Context, opened driver.Store, path string) (Look, error)
 	if err := l.nodes(ctx, s); err != nil {
 		return l, err
 	}
-	if l.Behind, err = judgeAs(ctx, s, state); err != nil {
-		return l, err
-	}
-	return l, l.older(ctx, s)
+	l.Behind, err = judgeAs(ctx, s, state)
+	return l, err
 }
 
 // judgeAs judges a store as a node with that witness does when it joins, and again with
@@ -95,9 +83,6 @@ func judgeAs(ctx context.Context, s store, state record) (cause, err error) {
 	}
 	if l := g.witness.latch(); l.State != "" {
 		return fmt.Errorf("%w: no decision was made since this node stopped: %s", hapax.ErrFenced, l.Why), nil
-	}
-	if g.witness.isOlder() {
-		return nil, nil // the store is raised to its marks
 	}
 	c, err := compareLines(ctx, s, state)
 	if err != nil {
@@ -126,40 +111,6 @@ func (l *Look) nodes(ctx context.Context, s store) error {
 	return nil
 }
 
-// older finds out whose heartbeats advance.
-func (l *Look) older(ctx context.Context, s store) error {
-	first, err := readRows(ctx, s, tableNodesBefore)
-	if err != nil || len(first) == 0 {
-		return err
-	}
-	l.Before = len(first)
-	every := DefaultHeartbeat
-	names := map[string]string{}
-	for row, raw := range first {
-		about, err := decodeOlder(row, raw)
-		if err != nil {
-			return err
-		}
-		names[row] = about.Name
-		every = max(every, about.every())
-	}
-	select {
-	case <-time.After(2*every + every/2):
-	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, context.Cause(ctx))
-	}
-	later, err := readRows(ctx, s, tableNodesBefore)
-	if err != nil {
-		return err
-	}
-	for _, row := range slices.Sorted(maps.Keys(later)) {
-		if string(later[row]) != string(first[row]) {
-			l.Older = append(l.Older, names[row])
-		}
-	}
-	return nil
-}
-
 // A LookedFile is what [LookFile] has found.
 type LookedFile struct {
 	Format string // of the witness; empty: there is none
@@ -168,7 +119,7 @@ type LookedFile struct {
 }
 
 // LookFile looks at the witness in the file at path. It changes nothing. ErrStoreCorrupt
-// if it is damaged or has a newer format.
+// if it is damaged or has another format.
 func LookFile(path string) (LookedFile, error) {
 	var l LookedFile
 	f, err := os.Open(path)
@@ -184,15 +135,14 @@ func LookFile(path string) (LookedFile, error) {
 	if !intact {
 		return l, fmt.Errorf("%w: the witness %s does not begin with an intact snapshot", hapax.ErrStoreCorrupt, path)
 	}
-	none := newRecord()
-	if _, l.Format, err = none.applierOf(payload, path); err != nil {
+	if err := checkKind(payload, path); err != nil {
 		return l, err
 	}
 	state, _, err := readLog(path)
 	if err != nil {
 		return l, err
 	}
-	l.Store = state.Store
+	l.Format, l.Store = kindSnapshot, state.Store
 	if _, err := os.Stat(path + lockSuffix); err != nil {
 		return l, nil
 	}
@@ -206,9 +156,6 @@ func LookFile(path string) (LookedFile, error) {
 	}
 	return l, lock.Close()
 }
-
-// FormatOfFiles is the format of the witnesses that this version writes.
-func FormatOfFiles() string { return kindSnapshot }
 
 // FormatOfRows is the format of the rows that this version keeps in a store.
 func FormatOfRows() int64 { return formatNow }

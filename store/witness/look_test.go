@@ -22,32 +22,17 @@ func TestLooksAtAStore(t *testing.T) {
 		c, f, _ := lostScene(t)
 		c.peer(rowOf(3, "C"), "c", driver.Beat{Count: 1}, "")
 		c.put(driver.TableGuard, rowFormat, []byte(`{"format":3,"by":"1.2.3"}`))
-		older := func(name string, beat string) {
-			c.put(tableNodesBefore, name, []byte(`{"beat":`+beat+`,"name":"old-`+name+`","every_ms":2000}`))
-		}
-		older("x", "1")
-		older("y", "1")
-		time.AfterFunc(4900*time.Millisecond, func() { older("x", "2") })
-		began := time.Now()
 		got, err := LookAt(t.Context(), c.store, filepath.Join(t.TempDir(), "none"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got.Format != 3 || got.By != "1.2.3" || got.Before != 2 || !slices.Equal(got.Older, []string{"old-x"}) || !slices.Equal(got.Nodes, []string{"me", "c"}) || got.Fence != f.text() || got.Behind != nil {
+		if got.Format != 3 || got.By != "1.2.3" || !slices.Equal(got.Nodes, []string{"me", "c"}) || got.Fence != f.text() || got.Behind != nil {
 			t.Errorf("it tells %+v", got)
-		}
-		if took := time.Since(began); took != 5*time.Second {
-			t.Errorf("it took %v; want two and a half heartbeats of the slowest", took)
 		}
 		for _, call := range c.store.made() {
 			if strings.HasPrefix(call, "swap") || strings.HasPrefix(call, "heal") || call == "beat" {
 				t.Errorf("it wrote: %s", call)
 			}
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if _, err := LookAt(ctx, c.store, "none"); !errors.Is(err, hapax.ErrStoreUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("that has no time: %v", err)
 		}
 		if _, err := LookAt(t.Context(), struct{ driver.Store }{c.store}, "none"); !errors.Is(err, hapax.ErrNotSupported) {
 			t.Errorf("at a store without rows: %v", err)
@@ -59,14 +44,8 @@ func TestLooksAtAStore(t *testing.T) {
 		if _, err := LookAt(t.Context(), c.store, path); !errors.Is(err, hapax.ErrStoreCorrupt) {
 			t.Errorf("with a witness that is damaged: %v", err)
 		}
-		old := newScene(t)
-		old.put(tableNodesBefore, "n", []byte("~"))
-		if _, err := LookAt(t.Context(), old.store, "none"); !errors.Is(err, hapax.ErrStoreCorrupt) {
-			t.Errorf("at a row that is none: %v", err)
-		}
-		began = time.Now()
-		if l, err := LookAt(t.Context(), newScene(t).store, "none"); err != nil || l.Format != 0 || time.Since(began) > 0 {
-			t.Errorf("at an empty store: %+v, %v, after %v", l, err, time.Since(began))
+		if l, err := LookAt(t.Context(), newScene(t).store, "none"); err != nil || l.Format != 0 {
+			t.Errorf("at an empty store: %+v, %v", l, err)
 		}
 	})
 	for name, v := range map[string]struct {
@@ -82,11 +61,10 @@ func TestLooksAtAStore(t *testing.T) {
 			r.Store, r.Former = "x", nil
 			c.put(driver.TableGuard, rowReplaces+"x", []byte(`"F"`))
 		}, nil},
-		"a row is behind":                 {func(c *scene, r *record) { r.Own[c.g.me.row] = own{Count: 10} }, hapax.ErrStoreRolledBack},
-		"... and a decision is new":       {func(c *scene, r *record) { r.Own[c.g.me.row] = own{Count: 10}; c.decided(1, nil) }, nil},
-		"a refusal stands":                {func(c *scene, r *record) { r.Latch = &latch{State: Fenced, Why: "x"} }, hapax.ErrFenced},
-		"a line is behind":                {func(c *scene, r *record) { r.Lines = map[string]Pair{"tag/t": {0, 101}} }, hapax.ErrStoreRolledBack},
-		"... that an older version knows": {func(c *scene, r *record) { r.Lines = map[string]Pair{"tag/t": {0, 101}}; r.Older = new(true) }, nil},
+		"a row is behind":           {func(c *scene, r *record) { r.Own[c.g.me.row] = own{Count: 10} }, hapax.ErrStoreRolledBack},
+		"... and a decision is new": {func(c *scene, r *record) { r.Own[c.g.me.row] = own{Count: 10}; c.decided(1, nil) }, nil},
+		"a refusal stands":          {func(c *scene, r *record) { r.Latch = &latch{State: Fenced, Why: "x"} }, hapax.ErrFenced},
+		"a line is behind":          {func(c *scene, r *record) { r.Lines = map[string]Pair{"tag/t": {0, 101}} }, hapax.ErrStoreRolledBack},
 	} {
 		c, _, _ := lostScene(t)
 		r := c.g.witness.snapshot()
@@ -120,13 +98,13 @@ func TestLooksAtAFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if l := look(); l != (LookedFile{FormatOfFiles(), "s", true}) {
+	if l := look(); l != (LookedFile{kindSnapshot, "s", true}) {
 		t.Errorf("while it is used: %+v", l)
 	}
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if l := look(); l != (LookedFile{FormatOfFiles(), "s", false}) {
+	if l := look(); l != (LookedFile{kindSnapshot, "s", false}) {
 		t.Errorf("when it was closed: %+v", l)
 	}
 	if l := look(); l.Used {
@@ -158,145 +136,17 @@ func TestLooksAtAFile(t *testing.T) {
 	}
 }
 
-// Records of older versions are read as those wrote them, or refused.
-func TestReadsOlderRecords(t *testing.T) {
-	for name, v := range map[string]struct {
-		text string
-		want string // the lines; "!": it is refused
-	}{
-		"first":              {"hapax-witness-1\tstore\t7\ttag/t\t8\ttag/u", "store t=7 u=8"},
-		"first, no store":    {"hapax-witness-1\t\t7\ttag/t", " t=7"},
-		"first, of a kind":   {"change\tstore", "!"},
-		"first, half a pair": {"hapax-witness-1\tstore\t7", "!"},
-		"first, nothing":     {"hapax-witness-1", "!"},
-		"first, no number":   {"hapax-witness-1\tstore\tx\ttag/t", "!"},
-	} {
-		r := newRecord()
-		r.Store = "before"
-		err := r.applyFirst([]byte(v.text), kindFirst)
-		want := strings.Fields(strings.Replace(v.want, " ", "before ", map[bool]int{true: 1}[v.want[0] == ' ']))
-		if (err != nil) != (v.want == "!") {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		if err == nil && (r.Store != want[0] || r.Lines["tag/t"].Mark != 7 || len(want) == 3 && r.Lines["tag/u"].Mark != 8) {
-			t.Errorf("%s: %q, %v", name, r.Store, r.Lines)
-		}
+// A store that tells no format is told this one.
+func TestTellsTheFormat(t *testing.T) {
+	told := newScene(t)
+	told.put(driver.TableGuard, rowFormat, []byte(`{"format":3,"by":"theirs"}`))
+	if err := claim(t.Context(), told.store); err != nil || told.row(driver.TableGuard, rowFormat) != `{"format":3,"by":"theirs"}` {
+		t.Errorf("a store that tells its format: %v, %s", err, told.row(driver.TableGuard, rowFormat))
 	}
-	for name, v := range map[string]struct {
-		text  string
-		state State
-		why   string
-		bad   bool
-	}{
-		"refused":      {kindSecond + "\t" + `{"store":"s","refusal":"it went back","marks":{"tag/t":4}}`, Refusing, "it went back", false},
-		"no longer":    {kindSecond + "\t" + `{"store":"s","refusal":"","marks":{"tag/t":4}}`, "", "", false},
-		"unchanged":    {kindSecond + "\t" + `{"store":"s","marks":{"tag/t":4}}`, Fenced, "", false},
-		"another kind": {"change\t{}", "", "", true},
-		"a newer one":  {kindSecond + "\t" + `{"more":1}`, "", "", true},
-	} {
-		r := newRecord()
-		r.Latch = &latch{State: Fenced}
-		err := r.applySecond([]byte(v.text), kindSecond)
-		if (err != nil) != v.bad {
-			t.Errorf("%s: %v", name, err)
-		}
-		if err == nil && (r.Store != "s" || r.Latch == nil || r.Latch.State != v.state || r.Latch.Why != v.why || r.Lines["tag/t"] != (Pair{0, 4})) {
-			t.Errorf("%s: %q, %+v, %v", name, r.Store, r.Latch, r.Lines)
-		}
-		if err == nil && v.state == Refusing && r.Latch.Code != string(hapax.ErrStoreRolledBack.Code()) {
-			t.Errorf("%s: the code is %q", name, r.Latch.Code)
-		}
+	fresh := newScene(t)
+	if err := claim(t.Context(), fresh.store); err != nil || !strings.Contains(fresh.row(driver.TableGuard, rowFormat), `"format":3`) {
+		t.Errorf("one that does not: %v, %s", err, fresh.row(driver.TableGuard, rowFormat))
 	}
-	r := newRecord()
-	r.Store = "before"
-	if err := r.applySecond([]byte(kindSecond+"\t{}"), kindSecond); err != nil || r.Store != "before" || r.Latch != nil {
-		t.Errorf("a record of nothing: %v, %q", err, r.Store)
-	}
-}
-
-// The store is raised to the marks of an older version's witness, once, but for tags without
-// segments.
-func TestRaisesToOlderMarks(t *testing.T) {
-	c := newScene(t)
-	c.tag("low", 10)
-	c.tag("as", 50)
-	c.tag("high", 90)
-	if _, err := c.store.CreateTag(t.Context(), hapax.Tag{Name: "flake", Kind: hapax.KindSnowflake, Pool: "p"}, hapax.CreateExplicit); err != nil {
-		t.Fatal(err)
-	}
-	c.know(func(b *record) {
-		b.Older = new(true)
-		b.Lines = map[string]Pair{"tag/low": {0, 50}, "tag/as": {0, 50}, "tag/high": {0, 50}, "tag/flake": {0, 50}}
-	})
-	for range 2 {
-		if err := c.g.raiseOlder(t.Context(), c.store); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if len(c.store.heals) != 1 || c.store.heals[0].Name != "low" || c.store.heals[0].Mark != 50 || c.g.witness.isOlder() {
-		t.Errorf("raised were %+v, and it is older still: %v", c.store.heals, c.g.witness.isOlder())
-	}
-	if text := c.log.String(); !strings.Contains(text, "lines=4") || !strings.Contains(text, "lines_raised=1") {
-		t.Errorf("it logs %q", text)
-	}
-	c.know(func(b *record) { b.Older = new(true) })
-	if err := c.g.raiseOlder(t.Context(), unhealable{c.store}); !errors.Is(err, hapax.ErrNotSupported) {
-		t.Errorf("a store that cannot be raised: %v", err)
-	}
-}
-
-// Older versions are kept from the store: once none of them runs, by their own fence.
-func TestKeepsOlderVersionsOut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newScene(t)
-		c.put(tableNodesBefore, "n", []byte(`{"beat":1,"name":"old","every_ms":2000}`))
-		if err := c.g.closeToOlder(t.Context(), c.store); err == nil || !strings.Contains(err.Error(), "may run on this store; that is known in 10s") {
-			t.Errorf("at first: %v", err)
-		}
-		time.Sleep(10*time.Second - 1)
-		if err := c.g.closeToOlder(t.Context(), c.store); err == nil || !strings.Contains(err.Error(), "may run") {
-			t.Errorf("just before it is known: %v", err)
-		}
-		time.Sleep(time.Nanosecond)
-		if err := c.g.closeToOlder(t.Context(), c.store); err != nil {
-			t.Fatalf("when it is known: %v", err)
-		}
-		raw := c.row(driver.TableFence, rowFenceBefore)
-		if !strings.Contains(raw, `"id":"format-3"`) || !strings.Contains(raw, `"node":"`+theRun+`"`) || !strings.Contains(raw, `"name":"me"`) || !strings.Contains(raw, `"at":"2000-`) {
-			t.Errorf("the fence is %s", raw)
-		}
-		if c.store.excl != 1 || c.row(tableNodesBefore, "n") != "" || !strings.Contains(c.log.String(), "nodes=1") {
-			t.Errorf("excluded %d times, its row %q, log %q", c.store.excl, c.row(tableNodesBefore, "n"), c.log)
-		}
-		if err := c.g.closeToOlder(t.Context(), c.store); err != nil || c.store.excl != 2 {
-			t.Errorf("again: %v, excluded %d times", err, c.store.excl)
-		}
-		fresh := newScene(t)
-		if err := fresh.g.closeToOlder(t.Context(), fresh.store); err != nil || strings.Contains(fresh.log.String(), "took over") {
-			t.Errorf("where none ever ran: %v, %q", err, fresh.log)
-		}
-		apart := newScene(t)
-		apart.store.shared = false
-		if err := apart.g.closeToOlder(t.Context(), apart.store); err != nil || len(apart.store.made()) > 0 {
-			t.Errorf("where nobody shares the store: %v, %v", err, apart.store.made())
-		}
-		raced := newScene(t)
-		raced.put(tableNodesBefore, "n", []byte(`{"beat":1,"name":"old","every_ms":2000}`))
-		raced.g.older = map[string]olderNode{"n": {value: `{"beat":1,"name":"old","every_ms":2000}`, at: raced.g.now() - time.Hour}}
-		raced.store.swapped = func(name string) bool { return name != rowFenceBefore }
-		if err := raced.g.closeToOlder(t.Context(), raced.store); err != nil || raced.row(tableNodesBefore, "n") == "" || raced.store.excl > 0 {
-			t.Errorf("where another was first: %v, its row %q", err, raced.row(tableNodesBefore, "n"))
-		}
-		told := newScene(t)
-		told.put(driver.TableGuard, rowFormat, []byte(`{"format":3,"by":"theirs"}`))
-		if err := told.g.claim(t.Context(), told.store); err != nil || told.row(driver.TableGuard, rowFormat) != `{"format":3,"by":"theirs"}` {
-			t.Errorf("a store that tells its format: %v, %s", err, told.row(driver.TableGuard, rowFormat))
-		}
-		if err := fresh.g.claim(t.Context(), fresh.store); err != nil || !strings.Contains(fresh.row(driver.TableGuard, rowFormat), `"format":3`) {
-			t.Errorf("one that does not: %v, %s", err, fresh.row(driver.TableGuard, rowFormat))
-		}
-	})
 }
 
 // A command refuses under a fence whatever it does, and tells those who live what it took.

@@ -212,7 +212,6 @@ type counted struct {
 	healed  map[string]driver.Worker                      // by line
 	heals   []hapax.Tag                                   // what was healed
 	layouts map[string]string                             // with which layout workers were
-	excl    int                                           // how often ExcludeOlder was called
 	handed  [][]driver.HandBackOf                         // hand-backs of many
 	reads   func(table, name string, value []byte) []byte // changes a row that is read
 }
@@ -435,15 +434,6 @@ func (s *counted) HealWorker(ctx context.Context, layout string, w driver.Worker
 	s.healed[WorkerLine(w.Pool, w.ID)], s.layouts[w.Pool] = w, layout
 	s.mu.Unlock()
 	return s.Store.HealWorker(ctx, layout, w)
-}
-
-// ExcludeOlder implements driver.Exclusive.
-func (s *counted) ExcludeOlder(context.Context) error {
-	err := s.call("exclude")
-	if err == nil {
-		s.excl++
-	}
-	return err
 }
 
 // failing calls a function of the guard once for each call of the store that it makes,

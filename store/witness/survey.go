@@ -100,9 +100,6 @@ func (a ahead) Row(ctx context.Context, table, name string) ([]byte, error) {
 	return a.store.Row(ctx, table, name)
 }
 
-// ExcludeOlder implements driver.Exclusive, where the store does.
-func (a ahead) ExcludeOlder(ctx context.Context) error { return excludeOlder(ctx, a.store) }
-
 // A survey is made at least so often, so that lines that were set back by themselves are
 // found whoever uses them; less often where it takes more than a small part of that time. It
 // reads the rows, where nothing tells that they have changed, so seldom that all nodes

@@ -42,7 +42,6 @@ type record struct {
 	Home      *fileid.Identity  `json:"home,omitempty"`      // of the lock file; nil: unchanged
 	Own       map[string]own    `json:"own,omitempty"`       // rows of earlier starts that it can speak for, and of this one
 	Lines     map[string]Pair   `json:"lines,omitempty"`     // how far each line was granted
-	Older     *bool             `json:"older,omitempty"`     // these are marks of an older version's witness, to which the store is to be raised; nil: unchanged
 	Defs      map[string]def    `json:"defs,omitempty"`      // what lines are made anew from, but for segment tags with the defaults
 	Joins     int64             `json:"joins,omitempty"`     // how many processes have joined
 	Decision  *decisionID       `json:"decision,omitempty"`  // the latest that it knows; nil: unchanged. The joins and rows so far are forgotten with it
@@ -126,9 +125,6 @@ func (r *record) merge(c record) {
 	}
 	if c.Home != nil {
 		r.Home = c.Home
-	}
-	if c.Older != nil {
-		r.Older = c.Older
 	}
 	if c.Decision != nil {
 		r.Decision, r.Joins, r.Compacted = c.Decision, 0, 0
