@@ -9,7 +9,7 @@ import (
 )
 
 // RaiseTag sets the mark of a tag, alive or deleted, to at least mark, for an operator who
-// knows that the store is behind. What was granted before cannot be handed back then.
+// knows that the store is behind. What was granted from below it cannot be handed back then.
 func (b *Base) RaiseTag(ctx context.Context, name string, mark int64) (hapax.Tag, error) {
 	if mark < 0 || mark > hapax.MaxMark {
 		return hapax.Tag{}, &hapax.ValueError{Field: "mark", Value: mark, Allowed: fmt.Sprintf("0 to %d", int64(hapax.MaxMark)), Err: hapax.ErrInvalidArgument}
