@@ -48,16 +48,15 @@ type dialect struct {
 	// args converts arguments: text as string, bytes as []byte.
 	args func(args []any) []any
 
-	// get and scan read rows; steps are the statements of all shapes of a step, where they do not
-	// depend on more.
+	// get reads rows; steps are the statements of all shapes of a step, where they do not depend
+	// on more.
 	get   string
 	steps []string
 
-	// getRows, stepRows and lockRows are the methods of a space on one connection: stepRows inside
-	// a transaction or by itself, lockRows inside one.
-	getRows  func(ctx context.Context, c *sql.Conn, s *Store, keys []driver.Key) ([]driver.Cell, error)
+	// findRows notes what the items' rows are, which have the role looks, or locks for those that
+	// are to be locked. stepRows makes a step inside a transaction or by itself.
+	findRows func(ctx context.Context, c *sql.Conn, s *Store, items []*item, lock bool) error
 	stepRows func(ctx context.Context, c *sql.Conn, s *Store, step driver.Step, items []*item, inside bool) (driver.Result, error)
-	lockRows func(ctx context.Context, c *sql.Conn, s *Store, items []*item) error
 
 	clock    string                // the server's time in microseconds since 1970
 	classify func(err error) class // what a server's error means

@@ -38,10 +38,26 @@ func (s space) Get(ctx context.Context, _ driver.Freshness, keys ...driver.Key) 
 		return nil, &hapax.ValueError{Field: "keys", Value: len(keys), Allowed: fmt.Sprintf("at most %d", maxItems), Err: hapax.ErrInvalidArgument}
 	}
 	err = s.do(ctx, "read rows", func(ctx context.Context, c *sql.Conn) error {
-		cells, err = s.dialect.getRows(ctx, c, s.Store, keys)
+		cells, err = s.find(ctx, c, keys, looks)
 		return err
 	})
 	return cells, err
+}
+
+// find returns rows, in the order of their keys.
+func (s space) find(ctx context.Context, c *sql.Conn, keys []driver.Key, as role) ([]driver.Cell, error) {
+	items := make([]*item, len(keys))
+	for i, key := range keys {
+		items[i] = &item{role: as, Key: key}
+	}
+	if err := s.dialect.findRows(ctx, c, s.Store, sorted(slices.Clone(items)), as == locks); err != nil {
+		return nil, err
+	}
+	cells := make([]driver.Cell, len(keys))
+	for i, it := range items {
+		cells[i] = *it.now
+	}
+	return cells, nil
 }
 
 // Scan implements driver.KV.
@@ -49,7 +65,7 @@ func (s space) Scan(ctx context.Context, table, after string, limit int) (page [
 	limit = min(max(limit, 0), math.MaxInt32)
 	err = s.do(ctx, "list rows", func(ctx context.Context, c *sql.Conn) error {
 		page = nil
-		return s.read(ctx, c, s.sql.scan, []any{s.id, table, after, int64(limit)}, func(rows *sql.Rows) (here bool, err error) {
+		return s.read(ctx, c, s.sql.scan, []any{s.id, table, after, int64(limit)}, false, func(rows *sql.Rows) (here bool, err error) {
 			var row driver.Row
 			if err := rows.Scan(&row.Name, &row.Value); err != nil || row.Name == "" {
 				return true, err
@@ -85,22 +101,15 @@ func (s space) Step(ctx context.Context, step driver.Step) (result driver.Result
 
 // StepLocked implements driver.LockingKV. It is a transaction.
 func (s space) StepLocked(ctx context.Context, keys []driver.Key, f func([]driver.Cell) (driver.Step, error)) (result driver.Result, err error) {
-	locked := make([]*item, len(keys))
-	for i, key := range keys {
-		locked[i] = &item{role: locks, Key: key}
-	}
 	err = s.do(ctx, "change locked rows", func(ctx context.Context, c *sql.Conn) error {
 		tx, err := c.BeginTx(ctx, nil)
 		if err != nil {
 			return err
 		}
 		defer func() { _ = tx.Rollback() }() // does nothing after a commit
-		if err := s.dialect.lockRows(ctx, c, s.Store, sorted(slices.Clone(locked))); err != nil {
+		cells, err := s.find(ctx, c, keys, locks)
+		if err != nil {
 			return err
-		}
-		cells := make([]driver.Cell, len(locked))
-		for i, it := range locked {
-			cells[i] = *it.now
 		}
 		step, err := f(cells)
 		if err != nil {
@@ -137,7 +146,7 @@ func (s space) one(ctx context.Context, c *sql.Conn, step driver.Step, it *item)
 		return driver.Result{}, err
 	}
 	if n == 0 {
-		cells, err := s.dialect.getRows(ctx, c, s.Store, []driver.Key{it.Key})
+		cells, err := s.find(ctx, c, []driver.Key{it.Key}, looks)
 		if err != nil {
 			return driver.Result{}, err
 		}
@@ -147,15 +156,14 @@ func (s space) one(ctx context.Context, c *sql.Conn, step driver.Step, it *item)
 }
 
 // read calls f for each row of a query, one of which tells, as f reports, that the store is the
-// one that New found. It reads the statement to its end: what a server reports after the rows,
+// one that New found, unless it is known to be here. It reads the statement to its end: what a server reports after the rows,
 // such as a failed commit, is an error, too.
-func (s *Store) read(ctx context.Context, c *sql.Conn, query string, args []any, f func(*sql.Rows) (here bool, err error)) error {
+func (s *Store) read(ctx context.Context, c *sql.Conn, query string, args []any, here bool, f func(*sql.Rows) (here bool, err error)) error {
 	rows, err := c.QueryContext(ctx, query, s.dialect.args(args)...)
 	if err != nil {
 		return err
 	}
 	defer rows.Close()
-	here := false
 	for rows.Next() {
 		says, err := f(rows)
 		if err != nil {

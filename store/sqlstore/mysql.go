@@ -31,9 +31,8 @@ var mysqlDialect = dialect{
 	bind:    func(query string) string { return query },
 	args:    mysqlArgs,
 
-	getRows:  mysqlGetRows,
+	findRows: mysqlFind,
 	stepRows: mysqlStepRows,
-	lockRows: mysqlLock,
 
 	clock:    "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))",
 	classify: mysqlClassify,

@@ -66,68 +66,37 @@ func (s *Store) mysqlExec(ctx context.Context, c *sql.Conn, m *mysqlStatement) (
 	return changed, told, err
 }
 
-func mysqlGetRows(ctx context.Context, c *sql.Conn, s *Store, keys []driver.Key) ([]driver.Cell, error) {
-	items := make([]*item, len(keys))
-	for i, key := range keys {
-		items[i] = &item{role: looks, Key: key}
-	}
-	if err := s.mysqlFind(ctx, c, items); err != nil {
-		return nil, err
-	}
-	cells := make([]driver.Cell, len(keys))
-	for i, it := range items {
-		cells[i] = *it.now
-	}
-	return cells, nil
-}
-
-// mysqlFind reads the items' rows in the store that New found.
-func (s *Store) mysqlFind(ctx context.Context, c *sql.Conn, items []*item) error {
-	var m mysqlStatement
-	m.add("SELECT '' AS tbl, '' AS name, value FROM {meta} WHERE name = '"+metaStoreID+"' AND value = ?", s.id)
-	if len(items) > 0 {
-		m.WriteString(" UNION ALL SELECT tbl, name, " + bounded + " FROM {rows} WHERE ")
-		m.repeat(items, mysqlRow, " OR ", keyArgs)
-	}
-	rows, err := c.QueryContext(ctx, s.sql.names.Replace(m.String()), mysqlArgs(m.args)...)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	here := false
-	if err := s.found(rows, items, func() { here = true }); err != nil || here {
-		return err
-	}
-	_ = rows.Close() // the connection is used again
-	return s.notHere(ctx, c)
-}
-
-// found notes the items' rows, and calls here for one without a name.
-func (s *Store) found(rows *sql.Rows, items []*item, here func()) error {
+// mysqlFind reads the items' rows in the store that New found, or locks them, too.
+func mysqlFind(ctx context.Context, c *sql.Conn, s *Store, items []*item, lock bool) error {
 	of := make(map[driver.Key][]*item, len(items))
 	for _, it := range items {
 		it.now = &driver.Cell{Known: true}
 		of[it.Key] = append(of[it.Key], it)
 	}
-	for rows.Next() {
+	var m mysqlStatement
+	if !lock {
+		m.add("SELECT '' AS tbl, '' AS name, value FROM {meta} WHERE name = '"+metaStoreID+"' AND value = ? UNION ALL ", s.id)
+	}
+	m.WriteString("SELECT tbl, name, {value} FROM {rows} WHERE ")
+	m.repeat(items, mysqlRow, " OR ", keyArgs)
+	if len(items) == 0 {
+		m.WriteString("false")
+	}
+	if lock {
+		m.WriteString(" ORDER BY tbl, name FOR UPDATE")
+	}
+	return s.read(ctx, c, s.sql.names.Replace(m.String()), m.args, lock, func(rows *sql.Rows) (here bool, err error) {
 		var key driver.Key
 		var value []byte
-		if err := rows.Scan(&key.Table, &key.Name, &value); err != nil {
-			return err
+		if err := rows.Scan(&key.Table, &key.Name, &value); err != nil || key.Name == "" {
+			return true, err
 		}
-		if key.Name == "" {
-			here()
-			continue
-		}
-		value, err := s.dialect.value(key, value)
-		if err != nil {
-			return err
-		}
+		value, err = s.dialect.value(key, value)
 		for _, it := range of[key] {
 			it.now.Value = value
 		}
-	}
-	return rows.Err()
+		return false, err
+	})
 }
 
 // mysqlStepRows makes a step by one statement, where it has one of the forms that grants, beats
@@ -281,7 +250,7 @@ func (s *Store) mysqlPulseAdd(ctx context.Context, c *sql.Conn, step driver.Step
 	if err != nil || n == 0 {
 		return driver.Result{}, false, err
 	}
-	if err := s.mysqlFind(ctx, c, slices.Concat(p.told, p.by)); err != nil {
+	if err := mysqlFind(ctx, c, s, slices.Concat(p.told, p.by), false); err != nil {
 		return driver.Result{}, false, err
 	}
 	// A row that is added counts once, one that is advanced twice.
@@ -292,7 +261,7 @@ func (s *Store) mysqlPulseAdd(ctx context.Context, c *sql.Conn, step driver.Step
 // another one meanwhile was refused together with the beat; it reports false where neither was
 // the reason.
 func (s *Store) mysqlWhy(ctx context.Context, c *sql.Conn, step driver.Step, items []*item, p *pulse) (driver.Result, bool, error) {
-	if err := s.mysqlFind(ctx, c, items); err != nil {
+	if err := mysqlFind(ctx, c, s, items, false); err != nil {
 		return driver.Result{}, false, err
 	}
 	all := !slices.ContainsFunc(items, func(it *item) bool { return !it.fits() })
@@ -337,7 +306,7 @@ func (s *Store) mysqlInside(ctx context.Context, c *sql.Conn, step driver.Step, 
 			locked = append(locked, it)
 		}
 	}
-	if err := mysqlLock(ctx, c, s, locked); err != nil {
+	if err := mysqlFind(ctx, c, s, locked, true); err != nil {
 		return r, err
 	}
 	met := !slices.ContainsFunc(items, func(it *item) bool { return it.role != each && it.now != nil && !it.fits() })
@@ -348,28 +317,11 @@ func (s *Store) mysqlInside(ctx context.Context, c *sql.Conn, step driver.Step, 
 		}
 	}
 	if len(looked) > 0 || writes == 0 {
-		if err := s.mysqlFind(ctx, c, looked); err != nil {
+		if err := mysqlFind(ctx, c, s, looked, false); err != nil {
 			return r, err
 		}
 	}
 	return resultOf(step, items, met, func(it *item) bool { return done[it] }), nil
-}
-
-// mysqlLock reads and locks the items' rows.
-func mysqlLock(ctx context.Context, c *sql.Conn, s *Store, items []*item) error {
-	if len(items) == 0 {
-		return nil
-	}
-	var m mysqlStatement
-	m.WriteString("SELECT tbl, name, " + bounded + " FROM {rows} WHERE ")
-	m.repeat(items, mysqlRow, " OR ", keyArgs)
-	m.WriteString(" ORDER BY tbl, name FOR UPDATE")
-	rows, err := c.QueryContext(ctx, s.sql.names.Replace(m.String()), mysqlArgs(m.args)...)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	return s.found(rows, items, func() {})
 }
 
 // mysqlChange changes the rows that fit, notes what it has done, and returns how many statements

@@ -47,9 +47,8 @@ var postgresDialect = dialect{
 
 	get:      postgresGet,
 	steps:    postgresSteps(),
-	getRows:  postgresGetRows,
+	findRows: postgresFind,
 	stepRows: postgresStepRows,
-	lockRows: postgresLock,
 
 	clock:    "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
 	classify: postgresClassify,

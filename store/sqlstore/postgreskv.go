@@ -93,41 +93,47 @@ func postgresSteps() []string {
 	return all
 }
 
-func postgresGetRows(ctx context.Context, c *sql.Conn, s *Store, keys []driver.Key) ([]driver.Cell, error) {
-	tables, names := make([]*string, len(keys)), make([]*string, len(keys))
-	cells := make([]driver.Cell, len(keys))
-	for i := range keys {
-		tables[i], names[i], cells[i].Known = &keys[i].Table, &keys[i].Name, true
+// postgresFind reads the items' rows, or locks them, too, by a step that changes nothing.
+func postgresFind(ctx context.Context, c *sql.Conn, s *Store, items []*item, lock bool) error {
+	if lock {
+		_, _, err := postgresTry(ctx, c, s, items)
+		return err
 	}
-	err := s.read(ctx, c, s.sql.get, []any{s.id, textArray(tables), textArray(names)}, func(rows *sql.Rows) (here bool, err error) {
+	var tables, names []*string
+	for _, it := range items {
+		tables, names, it.now = append(tables, &it.Table), append(names, &it.Name), &driver.Cell{Known: true}
+	}
+	return s.read(ctx, c, s.sql.get, []any{s.id, textArray(tables), textArray(names)}, false, func(rows *sql.Rows) (here bool, err error) {
 		var i int
 		var value []byte
 		if err := rows.Scan(&i, &value); err != nil || i == 0 {
 			return true, err
 		}
-		cells[i-1].Value, err = s.dialect.value(keys[i-1], value)
+		it := items[i-1]
+		it.now.Value, err = s.dialect.value(it.Key, value)
 		return false, err
 	})
-	return cells, err
 }
 
 // postgresStepRows makes a step by one statement. It is made anew where another process has
 // added a row meanwhile that all else hangs on.
 func postgresStepRows(ctx context.Context, c *sql.Conn, s *Store, step driver.Step, items []*item, inside bool) (driver.Result, error) {
 	for {
-		r, err := postgresTryStep(ctx, c, s, step, items)
-		if err == nil || inside || s.dialect.classify(err) != exists {
-			return r, err
+		met, added, err := postgresTry(ctx, c, s, items)
+		if err == nil {
+			return resultOf(step, items, met, func(it *item) bool {
+				return it.now == nil && (it.role == then || it.old != nil || added[it.Key])
+			}), nil
+		}
+		if inside || s.dialect.classify(err) != exists {
+			return driver.Result{}, err
 		}
 	}
 }
 
-func postgresLock(ctx context.Context, c *sql.Conn, s *Store, items []*item) error {
-	_, err := postgresTryStep(ctx, c, s, driver.Step{}, items)
-	return err
-}
-
-func postgresTryStep(ctx context.Context, c *sql.Conn, s *Store, step driver.Step, items []*item) (driver.Result, error) {
+// postgresTry makes the statement, notes the rows that it tells of, and returns whether the
+// conditions held and which rows were added by themselves.
+func postgresTry(ctx context.Context, c *sql.Conn, s *Store, items []*item) (met bool, added map[driver.Key]bool, err error) {
 	columns := [5][]*string{}
 	for _, it := range items {
 		r := string(it.role)
@@ -140,9 +146,8 @@ func postgresTryStep(ctx context.Context, c *sql.Conn, s *Store, step driver.Ste
 	for _, column := range columns {
 		args = append(args, textArray(column))
 	}
-	met := false
-	added := map[driver.Key]bool{}
-	err := s.read(ctx, c, s.sql.steps[shapeOf(items)], args, func(rows *sql.Rows) (here bool, err error) {
+	added = map[driver.Key]bool{}
+	err = s.read(ctx, c, s.sql.steps[shapeOf(items)], args, false, func(rows *sql.Rows) (here bool, err error) {
 		var i int
 		var yes bool
 		var value, name sql.NullString
@@ -164,12 +169,7 @@ func postgresTryStep(ctx context.Context, c *sql.Conn, s *Store, step driver.Ste
 		}
 		return false, err
 	})
-	if err != nil {
-		return driver.Result{}, err
-	}
-	return resultOf(step, items, met, func(it *item) bool {
-		return it.now == nil && (it.role == then || it.old != nil || added[it.Key])
-	}), nil
+	return met, added, err
 }
 
 // textOf is a value as a text; nil where there is none.
