@@ -124,6 +124,11 @@ function testTwinCountsALostAnswerAsTaken(): void
     ], 'got (1 2|11)');
 }
 
+function testTwinForgetsTheLastCode(): void
+{
+    caught(['33'], [['Internal/Line.php', 'throw $said;', 'throw $e;']], 'unavailable');
+}
+
 function testTwinGoesOnAfterAHandBack(): void
 {
     $closed = "return \$this->isClosed ? throw new HapaxException('closed', 'the client was closed', true) : \$this;";
