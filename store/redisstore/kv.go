@@ -19,7 +19,7 @@ const (
 	mend      = "mend"  // has a script take a tag that was lost for one that there never was
 )
 
-// A space is the store's keys; it implements driver.KV.
+// A space is the store's keys.
 type space struct {
 	calls driver.Calls
 	rdb   redis.UniversalClient // a *redis.Client or a *redis.ClusterClient
@@ -39,14 +39,24 @@ func (s *space) key(name string) string { return s.opts.Prefix + "{hapax}:" + na
 // no control characters.
 func field(key driver.Key) string { return key.Table + "\x00" + key.Name }
 
+// A view of a space implements driver.KV.
+type view struct {
+	*space
+	how string // mend, or ""
+}
+
 // Get implements driver.KV. It is one round trip, and always answered by the primary. A survey is
 // not told of a tag that was lost, so that whoever knows it finds that the store lacks it.
-func (s *space) Get(ctx context.Context, from driver.Freshness, keys ...driver.Key) ([]driver.Cell, error) {
-	how := ""
+func (v view) Get(ctx context.Context, from driver.Freshness, keys ...driver.Key) ([]driver.Cell, error) {
 	if from == driver.Lagging {
-		how = mend
+		v.how = mend
 	}
-	return s.get(ctx, how, keys...)
+	return v.get(ctx, v.how, keys...)
+}
+
+// Step implements driver.KV. It is one round trip.
+func (v view) Step(ctx context.Context, step driver.Step) (driver.Result, error) {
+	return v.run(ctx, stepScript, v.how, step)
 }
 
 func (s *space) get(ctx context.Context, how string, keys ...driver.Key) ([]driver.Cell, error) {
@@ -59,24 +69,6 @@ func (s *space) get(ctx context.Context, how string, keys ...driver.Key) ([]driv
 		}
 	}
 	return r.Look, err
-}
-
-// Step implements driver.KV. It is one round trip.
-func (s *space) Step(ctx context.Context, step driver.Step) (driver.Result, error) {
-	return s.run(ctx, stepScript, "", step)
-}
-
-// mending is a space in which a tag that was lost is one that there never was.
-type mending struct{ *space }
-
-// Get implements driver.KV.
-func (m mending) Get(ctx context.Context, _ driver.Freshness, keys ...driver.Key) ([]driver.Cell, error) {
-	return m.get(ctx, mend, keys...)
-}
-
-// Step implements driver.KV.
-func (m mending) Step(ctx context.Context, step driver.Step) (driver.Result, error) {
-	return m.run(ctx, stepScript, mend, step)
 }
 
 // Scan implements driver.KV. A round trip brings 500 rows, or about a MiB; tags, whose keys

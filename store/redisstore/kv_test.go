@@ -160,8 +160,8 @@ func TestHostileRows(t *testing.T) {
 			} {
 				wantErr(t, what, call(), hapax.ErrStoreCorrupt)
 			}
-			beat := tagKey("good")
-			if after := dump(t, c); after[beat] != before[beat] || after[tagKey(name)] != before[tagKey(name)] {
+			whole := tagKey("good")
+			if after := dump(t, c); after[whole] != before[whole] || after[tagKey(name)] != before[tagKey(name)] {
 				t.Errorf("a call that failed changed a tag")
 			}
 			if _, _, err := s.HandBackAllWith(ctx, pulse, back); !errors.Is(err, hapax.ErrStoreCorrupt) {

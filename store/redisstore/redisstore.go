@@ -192,7 +192,7 @@ func New(ctx context.Context, client redis.UniversalClient, opts Options) (*Stor
 func open(ctx context.Context, client redis.UniversalClient, own bool, opts Options) (*Store, error) {
 	k := &space{calls: driver.Calls{Service: "redis", Timeout: opts.Timeout}, rdb: client, opts: opts}
 	k.life, k.end = context.WithCancel(context.Background())
-	s := &Store{base: driver.NewBase(&k.calls, k, limits), mended: driver.NewBase(&k.calls, mending{k}, limits), space: k, own: own}
+	s := &Store{base: driver.NewBase(&k.calls, view{k, ""}, limits), mended: driver.NewBase(&k.calls, view{k, mend}, limits), space: k, own: own}
 	if _, err := asked(ctx, k, "open", k.begin); err != nil {
 		_ = s.Close() // the first error tells more
 		return nil, err

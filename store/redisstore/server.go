@@ -33,8 +33,8 @@ func (s *space) inspect(ctx context.Context) error {
 		return err
 	}
 	for _, srv := range servers {
-		if err := srv.isMaster(); err != nil {
-			return err
+		if srv.role != "master" { // a replica that lets itself be written forgets that when it next follows its master
+			return errReplica()
 		}
 		if srv.risk != "" {
 			warn(WarnNotDurable, "a crash may lose numbers that were acknowledged: "+srv.risk+`; set "appendonly yes" and "appendfsync always"`)
@@ -59,15 +59,6 @@ type server struct {
 	replicas int    // that may lack a write
 	risk     string // what of acknowledged writes a crash may lose
 	eviction string // the policy by which it may remove keys without an expiry
-}
-
-// isMaster returns an error for a replica. One that lets itself be written forgets
-// that when it next follows its master.
-func (s server) isMaster() error {
-	if s.role != "master" {
-		return errReplica()
-	}
-	return nil
 }
 
 // observe asks a server about itself. It fails with NOPERM where that is a secret.
@@ -146,15 +137,11 @@ func (s *space) nodeOf(ctx context.Context, key string) (*redis.Client, error) {
 	return s.rdb.(*redis.Client), nil
 }
 
-// masters returns the servers that the store is on, one after the other; an error if
-// one is a replica.
+// masters returns what the servers tell of themselves that the store may be on.
 func (s *space) masters(ctx context.Context) ([]server, error) {
 	c, ok := s.rdb.(*redis.ClusterClient)
 	if !ok {
 		srv, err := observe(ctx, s.rdb)
-		if err == nil {
-			err = srv.isMaster()
-		}
 		return []server{srv}, err
 	}
 	var mu sync.Mutex // guards all
