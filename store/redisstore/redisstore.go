@@ -124,7 +124,7 @@ const (
 )
 
 // limits are how much one step may change: as much as a node that stops hands back together.
-var limits = driver.BaseOptions{MaxChanges: 500, MaxBytes: 256 << 10}
+var limits = driver.BaseOptions{MaxChanges: 500, MaxBytes: 256 << 10, ByValue: true}
 
 // base gives a Store its methods without a field that outsiders see.
 type base = driver.Base
