@@ -323,7 +323,7 @@ func answered[T any](ctx context.Context, s *space, doing string, f func(context
 	select {
 	case r = <-answer:
 	case <-ctx.Done():
-		r.err = context.Cause(ctx)
+		r.err = ctx.Err()
 	case <-s.life.Done():
 		return none, errClosed()
 	}
@@ -351,12 +351,15 @@ func failed(ctx context.Context, doing string, err error) error {
 	case redis.HasErrorPrefix(err, "MISCONF"):
 		hint = " (the server cannot write to its disk, and takes nothing until it can)"
 	}
-	ended := context.Cause(ctx)
+	err = fmt.Errorf("%w%s", err, hint)
+	ended := ctx.Err()
 	if at, ok := ctx.Deadline(); ok && ended == nil && !time.Now().Before(at) {
 		ended = context.DeadlineExceeded // the connection has the same deadline, and may notice first
 	}
-	if ended != nil && !errors.Is(err, ended) {
-		return fmt.Errorf("%w: redis: %s: %w%s (%w)", cause, doing, err, hint, ended)
+	for _, ended := range []error{ended, context.Cause(ctx)} {
+		if ended != nil && !errors.Is(err, ended) {
+			err = fmt.Errorf("%w (%w)", err, ended)
+		}
 	}
-	return fmt.Errorf("%w: redis: %s: %w%s", cause, doing, err, hint)
+	return fmt.Errorf("%w: redis: %s: %w", cause, doing, err)
 }
