@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -311,6 +312,19 @@ func TestReplacedStore(t *testing.T) {
 					"Ping":         s.Ping(t.Context()),
 				} {
 					wantErr(t, call, err, hapax.ErrStoreReplaced)
+				}
+				if what != "another store" {
+					return
+				}
+				// One of the rows is there as the old handle knows it, and yet it is another store's.
+				other := open(t, url, sqlstore.Options{})
+				for name, want := range map[string]string{"r": "1", "new": ""} {
+					if value, err := other.Row(t.Context(), "t", name); err != nil || string(value) != want {
+						t.Errorf("row %q of the other store is %q, %v; want %q", name, value, err, want)
+					}
+				}
+				if _, err := other.Tag(t.Context(), "new"); !errors.Is(err, hapax.ErrTagNotFound) {
+					t.Errorf("the other store has a new tag: %v", err)
 				}
 			})
 		}

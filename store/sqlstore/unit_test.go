@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"database/sql"
@@ -19,6 +20,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/hapax-id/hapax"
+	hapaxdriver "github.com/hapax-id/hapax/store/driver"
 )
 
 func TestSchemaArguments(t *testing.T) {
@@ -279,4 +281,29 @@ func (a *answer) Next(dest []driver.Value) error {
 	dest[0], dest[1], dest[2] = a.rows[0][0], a.rows[0][1], int64(format)
 	a.rows = a.rows[1:]
 	return nil
+}
+
+// A step is refused that names too many rows, or has a value that is too long, or no text where
+// PostgreSQL compares it.
+func TestItemsAreBounded(t *testing.T) {
+	key, long := hapaxdriver.Key{Table: "t", Name: "r"}, bytes.Repeat([]byte("x"), hapaxdriver.MaxValueBytes+1)
+	raise := func(value []byte) hapaxdriver.Step {
+		return hapaxdriver.Step{Raise: []hapaxdriver.Put{{Key: key, Value: value}}}
+	}
+	for name, c := range map[string]struct {
+		step hapaxdriver.Step
+		want error
+	}{
+		"the longest value": {raise(long[1:]), nil},
+		"a longer one":      {raise(long), hapax.ErrInvalidArgument},
+		"a longer old one":  {hapaxdriver.Step{Each: []hapaxdriver.Change{{Key: key, Old: hapaxdriver.Cell{Value: long, Known: true}}}}, hapax.ErrInvalidArgument},
+		"no text":           {raise([]byte("\xff")), hapax.ErrInvalidArgument},
+		"no text, swapped":  {hapaxdriver.Step{Each: []hapaxdriver.Change{{Key: key, Next: []byte("\xff")}}}, nil},
+		"as many rows":      {hapaxdriver.Step{Look: make([]hapaxdriver.Key, maxItems)}, nil},
+		"more rows":         {hapaxdriver.Step{Look: make([]hapaxdriver.Key, maxItems+1)}, hapaxdriver.ErrTooMany},
+	} {
+		if _, err := itemsOf(&postgresDialect, c.step); !errors.Is(err, c.want) {
+			t.Errorf("%s: error %v; want %v", name, err, c.want)
+		}
+	}
 }
