@@ -80,6 +80,7 @@ var rules = []rule{
 	{"internal/testserver", []string{"root", "api", "store/memstore", "internal/service", "internal/service/auth", "internal/api/httpapi"}},
 	{"internal/api/*", []string{"root", "internal/build", "internal/durable", "internal/ledger", "internal/service", "internal/service/auth", "internal/gate", "internal/peer", "internal/signals", "store/driver", "strategy", "api"}},
 	{"internal/moves", []string{"root", "store/driver"}},
+	{"internal/dump", []string{"root", "store/driver"}},
 	{"internal/mount", []string{"root", "internal/moves", "internal/ledger", "internal/service", "store/driver", "store/memstore", "store/witness", "strategy"}},
 	{"compat/redismongo/serve", []string{"root", "identity", "internal/ledger", "internal/moves", "internal/mount", "internal/service", "strategy", "compat/redismongo", "compat/redismongo/collection", "store/mongostore", "store/redisstore"}},
 	{"compat/redismongo/collection", []string{"root"}},
@@ -106,7 +107,7 @@ var rules = []rule{
 	{"compat/tinyid", []string{"root", "store/driver", "store/witness", "compat/internal/mysqldb", "compat/internal/marks", "internal/moves"}},
 	{"compat/*", []string{"root", "internal/service", "internal/service/auth"}},
 	{"internal/server", slices.Concat([]string{"root", "identity", "internal/build", "internal/console", "internal/gate", "internal/durable", "internal/journal", "internal/ledger", "store/driver", "store/witness", "codec", "strategy", "api", "internal/service", "internal/service/auth", "internal/signals", "internal/api/*", "internal/mount", "compat/*"}, stores)},
-	{"internal/cli", []string{"root", "internal/build", "store/driver", "store/witness", "api", "client", "plan", "internal/mount", "internal/moves", "internal/audit", "internal/durable", "internal/ledger", "internal/server", "internal/service", "internal/service/auth", "internal/signals", "internal/supervise", "internal/testserver", "strategy"}},
+	{"internal/cli", []string{"root", "internal/build", "store/driver", "store/witness", "api", "client", "plan", "internal/mount", "internal/moves", "internal/audit", "internal/dump", "internal/durable", "internal/ledger", "internal/server", "internal/service", "internal/service/auth", "internal/signals", "internal/supervise", "internal/testserver", "strategy"}},
 	{"server", []string{"store/driver", "strategy", "internal/cli"}},
 	{"internal/e2e", nil}, // tests alone
 	{"internal/configdoc", []string{"internal/server"}},

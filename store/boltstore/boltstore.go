@@ -132,7 +132,7 @@ func openStore(ctx context.Context, path string, opts Options, identify identifi
 		if err := checkMeta(file, s.db.Info().PageSize); err != nil {
 			return err
 		}
-		return s.prepare(file, opts, identify)
+		return s.prepare(ctx, file, opts, identify)
 	})
 	if err != nil {
 		s.db.Close()
@@ -206,7 +206,7 @@ func openFile(ctx context.Context, path string, wait time.Duration, readOnly boo
 }
 
 // prepare creates the store in an empty file, or checks the one that is there.
-func (s *Store) prepare(file *os.File, opts Options, identify identifier) error {
+func (s *Store) prepare(ctx context.Context, file *os.File, opts Options, identify identifier) error {
 	now, err := identify(file)
 	if err != nil {
 		return err
@@ -225,7 +225,7 @@ func (s *Store) prepare(file *os.File, opts Options, identify identifier) error 
 	case head.ID == "" && opts.Look:
 		return &driver.WouldChangeError{What: driver.NewStore}
 	case head.ID == "":
-		head = header{ID: rand.Text(), Identity: now}
+		head = header{ID: driver.NewStoreID(ctx), Identity: now}
 	case !opts.SkipIdentity:
 		if err := s.compare(file, head, now); err != nil {
 			return err

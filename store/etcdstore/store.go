@@ -40,7 +40,6 @@ package etcdstore
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -241,7 +240,7 @@ func (s *space) identify(ctx context.Context) error {
 	case s.look || s.existing != nil && s.existing():
 		return &driver.WouldChangeError{What: driver.NewStore}
 	default:
-		value = string(driver.EncodeRow(identity{rand.Text(), clusterName(reply.Header.ClusterId), format}))
+		value = string(driver.EncodeRow(identity{driver.NewStoreID(ctx), clusterName(reply.Header.ClusterId), format}))
 		done, err := s.client.Txn(ctx).
 			If(clientv3.Compare(clientv3.CreateRevision(s.identityKey()), "=", 0)).
 			Then(clientv3.OpPut(s.identityKey(), value)).

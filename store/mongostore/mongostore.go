@@ -32,7 +32,6 @@ package mongostore
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -257,7 +256,7 @@ func (s *Store) begin(ctx context.Context) error {
 		}
 		_, err = s.space.meta.InsertOne(ctx, bson.D{
 			{Key: "_id", Value: storeDocument},
-			{Key: "id", Value: rand.Text()},
+			{Key: "id", Value: driver.NewStoreID(ctx)},
 			{Key: "format", Value: int64(format)},
 			{Key: "created", Value: time.Now()},
 		})

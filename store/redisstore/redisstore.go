@@ -48,7 +48,6 @@ package redisstore
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -205,7 +204,7 @@ func (s *space) begin(ctx context.Context) (none struct{}, err error) {
 	if err := s.inspect(ctx); err != nil {
 		return none, err
 	}
-	id, find := rand.Text(), openScript
+	id, find := driver.NewStoreID(ctx), openScript
 	if s.opts.Look || s.opts.Existing != nil && s.opts.Existing() {
 		id, find.writes = "", false
 	}

@@ -178,6 +178,10 @@ type Fence struct {
 	Missing []Node `json:"missing,omitempty"` // nodes without evidence: the first of them
 	More    int    `json:"more,omitempty"`    // and how many others
 
+	// Closed, alone, says why nothing is granted, whoever asks: the rows of the store are not
+	// all there. No node heals that, and no decision ends it.
+	Closed string `json:"closed,omitempty"`
+
 	// Manual says that a node wants a person to decide; Approved that one has.
 	Manual   bool `json:"manual,omitempty"`
 	Approved bool `json:"approved,omitempty"`

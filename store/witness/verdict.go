@@ -214,5 +214,9 @@ func readFence(ctx context.Context, r driver.Rows) (*Fence, []byte, error) {
 
 func decodeFence(raw []byte) (*Fence, error) {
 	f := new(Fence)
-	return f, driver.DecodeRow(driver.TableFence, driver.RowFence, raw, f)
+	err := driver.DecodeRow(driver.TableFence, driver.RowFence, raw, f)
+	if err == nil && f.Closed != "" {
+		err = fmt.Errorf("%w: %s", hapax.ErrStoreUnavailable, f.Closed)
+	}
+	return f, err
 }

@@ -2,7 +2,6 @@ package zkstore
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -376,7 +375,7 @@ func (s *space) verify(ctx context.Context, l *link) error {
 		return &driver.WouldChangeError{What: driver.NewStore}
 	}
 	if raw == nil && want == "" {
-		err := s.create(ctx, l, node, driver.EncodeRow(identity{rand.Text(), format}))
+		err := s.create(ctx, l, node, driver.EncodeRow(identity{driver.NewStoreID(ctx), format}))
 		if err != nil && !errors.Is(err, zk.ErrNodeExists) {
 			return s.unavailable(ctx, err)
 		}

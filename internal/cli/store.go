@@ -1,0 +1,153 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/dump"
+	"github.com/hapax-id/hapax/internal/server"
+)
+
+func storeCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "store",
+		Short: "Write all that a store holds to a file, and make a store of it",
+		Long: `Store dump writes every row of a store as JSON lines, and store load makes a store of
+them, of the same engine or of another one.`,
+	}
+	group(cmd, storeDumpCommand(), storeLoadCommand())
+	return cmd
+}
+
+func storeDumpCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "dump",
+		Short: "Write every row of a store as JSON lines",
+		Long: `Dump reads the store and changes nothing. It may be in use: what is granted meanwhile
+may then be missing, as it is from any backup that is older than the store.
+
+The last line counts the rows and has a checksum, so that a file that was cut off is
+refused by hapax store load.`,
+		Example: `  hapax store dump --store redis://localhost:6379/0 -o ids.dump`,
+		Args:    arguments(0, 0),
+	}
+	settings := addSettings(cmd, "data", "store")
+	file := cmd.Flags().StringP("output", "o", "", "file to write, which must not exist; without it the dump goes to standard output")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
+		s, err := openPlain(cmd.Context(), settings, true, "")
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, s.Close()) }()
+		out := cmd.OutOrStdout()
+		if *file != "" {
+			f, err := os.OpenFile(*file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+			if err != nil {
+				return err
+			}
+			sum, err := dump.Write(cmd.Context(), s, f)
+			if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+				return errors.Join(err, os.Remove(*file))
+			}
+			told(cmd.ErrOrStderr(), "written", sum)
+			return nil
+		}
+		sum, err := dump.Write(cmd.Context(), s, out)
+		if err == nil {
+			told(cmd.ErrOrStderr(), "written", sum)
+		}
+		return err
+	}
+	return cmd
+}
+
+func told(to io.Writer, what string, sum dump.Summary) {
+	fmt.Fprintf(to, "%d rows %s, %d of them tags; checksum %s\n", sum.Rows, what, sum.Tables[""], sum.Sum)
+}
+
+func storeLoadCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "load FILE",
+		Short: "Make a store of a dump",
+		Long: `Load writes the rows of a dump to a store that is empty or does not exist. The file is
+checked first, from its first line to its checksum. Nothing is granted until all rows are
+there. A load that was broken off goes on when it is run again.
+
+The store has the identity of the one that was dumped: it is a backup, restored. Stop what
+uses the original. Nodes that keep their data directories find what the dump lacks, and
+heal it before a number is granted; where nobody is left who knows of grants since the
+dump, they may be repeated, as after any backup: see docs/operating.md.
+
+With --as-new the store has a fresh identity, and the tags, pools and workers alone, for
+tests and staging: its numbers repeat those that the original issues.`,
+		Example: `  hapax store load --store postgres://hapax@localhost/ids ids.dump`,
+		Args:    arguments(1, 1),
+	}
+	settings := addSettings(cmd, "data", "store")
+	asNew := cmd.Flags().Bool("as-new", false, "make another store of it, whose numbers repeat those of the original")
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		f, err := os.Open(args[0])
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		head, sum, err := dump.Check(f)
+		if err != nil {
+			return fmt.Errorf("%s: %w", args[0], err)
+		}
+		if _, err := f.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+		id := head.Store
+		if *asNew {
+			id = ""
+		}
+		s, err := openPlain(cmd.Context(), settings, false, id)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, s.Close()) }()
+		found, err := s.StoreID(cmd.Context())
+		switch {
+		case err != nil:
+			return err
+		case !*asNew && found != head.Store:
+			return fmt.Errorf("%w: the store that is there is %q, and the dump is of %q: give an empty place, or --as-new for another store with the same lines",
+				hapax.ErrInvalidArgument, found, head.Store)
+		case *asNew && found == head.Store:
+			return fmt.Errorf("%w: the store that is there is the one of the dump: give another place", hapax.ErrInvalidArgument)
+		}
+		if err := dump.Load(cmd.Context(), s, f, sum, *asNew); err != nil {
+			return err
+		}
+		told(cmd.ErrOrStderr(), "read", sum)
+		if *asNew {
+			fmt.Fprintf(cmd.ErrOrStderr(), "store %s is a new one: its numbers repeat those of the original, %s\n", found, head.Store)
+		}
+		return nil
+	}
+	return cmd
+}
+
+// openPlain opens the store that the settings name.
+func openPlain(ctx context.Context, settings *settingFlags, look bool, id string) (dump.Store, error) {
+	config, err := settings.load()
+	if err != nil {
+		return nil, err
+	}
+	opened, err := server.OpenPlain(ctx, config, look, id, quiet)
+	if err != nil {
+		return nil, err
+	}
+	s, ok := opened.(dump.Store)
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("%w: %T cannot be copied", hapax.ErrNotSupported, opened), opened.Close())
+	}
+	return s, nil
+}
