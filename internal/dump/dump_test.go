@@ -145,7 +145,7 @@ func TestHostileDumpsAreRefused(t *testing.T) {
 		"no end":          {strings.Join(lines[:len(lines)-2], ""), "cut off"},
 		"a row less":      {strings.Join(append(lines[:5:5], lines[6:]...), ""), "not whole"},
 		"a row twice":     {strings.Join(append(lines[:5:5], lines[4:]...), ""), "twice"},
-		"a changed mark":  {strings.Replace(text, `\"token\":1`, `\"token\":2`, 1), "checksum"},
+		"a changed mark":  {strings.Replace(text, `\"mark\":7`, `\"mark\":8`, 1), "checksum"},
 		"a wrong tag":     {strings.Replace(text, `{\"kind\":\"segment\"`, `{\"kind\":\"sigment\"`, 1), "line"},
 		"another table":   {strings.Replace(text, `"table":"guard"`, `"table":"guards"`, 1), "no table"},
 		"a wrong store":   {strings.Replace(text, `"store":"`, `"store":"../`, 1), "identity is"},
