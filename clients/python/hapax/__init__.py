@@ -110,6 +110,7 @@ class _Line:
         self.dead = False  # it was handed back
         self.keeps = True  # False: every number is for the call that takes it
         self.pause, self.retry_at = _PAUSE, 0.0  # after a fetch ahead that failed
+        self.said: Optional[HapaxError] = None  # the last that a server said since the fetch began
 
 
 class _State:
@@ -245,11 +246,11 @@ class Tag:
         """Several numbers with the texts that show them. None is kept for later."""
         until = self._until(count, deadline)
         state, line = self._line()
-        body = {"count": count, "codes": True}
-        return self._persist(state, line, count, until, True, lambda _: state.servers.ask(self._path + "/take", body, until, lambda answer, *_: _codes(answer, count)))
+        return self._persist(state, line, count, until, True, lambda _: state.servers.ask(self._path + "/take", {"count": count, "codes": True}, until, lambda answer, *_: _codes(answer, count)))
 
     def _late(self) -> HapaxError:
-        return HapaxError("unavailable", f"no number of {self.name!r} came in time", final=False)
+        said = self._line()[1].said or HapaxError("unavailable", "", final=False)
+        return HapaxError(said.code, f"no number of {self.name!r} came in time", final=False, status=said.status, retry_after=said.retry_after)
 
     def _until(self, count: int, deadline: Optional[float]) -> float:
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= _MAX_COUNT:
@@ -285,6 +286,7 @@ class Tag:
             ahead = client._ahead and line.keeps and line.spare is None and half and _now() >= line.retry_at
             if fetch is None and (ahead or not enough):
                 line.fetch = fetch = mine = _Future()
+                line.said = None
         if state.here != _process.here():  # a signal's handler forked while this call held the numbers
             if mine is not None:
                 _end(line, mine)
@@ -366,13 +368,11 @@ class Tag:
                 said = e if said is None or e.status else said
                 full = e.status == 507
                 wait = 0.0 if full else max(pause, e.retry_after)
-                if e.final or (full and count == need):
-                    raise
-                if not full and _now() + wait >= until:
-                    raise said
+                if e.final or (count == need if full else _now() + wait >= until):
+                    raise e if e.final else said
                 if e.status in (429, 507):
                     modest, line.step = True, self._client._min
-                pause = pause if full else min(_MAX_PAUSE, 2 * pause)
+                line.said, pause = said, (pause if full else min(_MAX_PAUSE, 2 * pause))
                 if state.closed.wait(wait):
                     raise _closed() from None
 

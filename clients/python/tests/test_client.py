@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import glob
 import os
 import sys
@@ -216,6 +217,27 @@ class Slow(WithServer):
             tag.next(deadline=0.1)
         self.assertEqual(raised.exception.code, "unavailable")
         self.assertTrue(threading.active_count() < 10)
+
+
+class Failing(WithServer):
+    script = '{"servers":[{"faults":[{"at":1,"do":"fail","code":"refill_pending"},{"at":2,"do":"delay","ms":600000}]}]}'
+
+    def test_last_code_of_anothers_fetch(self) -> None:
+        tag = self.client(ahead=False).tag("orders")
+
+        def fetch() -> None:
+            with contextlib.suppress(hapax.HapaxError):
+                tag.next()
+
+        threading.Thread(target=fetch, daemon=True).start()
+        while self.server.ask("/requests").count("/take") < 2:
+            time.sleep(0.01)
+        with self.assertRaises(hapax.HapaxError) as raised:
+            tag.next(deadline=0.1)
+        self.assertEqual(raised.exception.code, "refill_pending")
+        with self.assertRaises(hapax.HapaxError) as raised:
+            asyncio.run(tag.anext(deadline=0.1))
+        self.assertEqual(raised.exception.code, "refill_pending")
 
 
 if __name__ == "__main__":

@@ -293,7 +293,7 @@ impl Tag {
                 }
                 Some(_ending) => self.persist(&state, &line, need, until, false, |n| line.take(&state.servers, n, need, until, &mut got))?,
                 None if line.wait(fetch, until) => {}
-                None => return Err(Error::unavailable(format!("no number of {:?} came in time", self.name))),
+                None => return Err(lock(&line.hand).said.clone().unwrap_or_else(|| Error::unavailable(format!("no number of {:?} came in time", self.name)))),
             }
         }
     }
@@ -366,11 +366,12 @@ impl Tag {
                 modest = true;
                 lock(&line.hand).step = self.client.0.options.min_step;
             }
+            if e.status > 0 {
+                lock(&line.hand).said = Some(e.clone());
+                said = Some(e);
+            }
             if !full && line.pause(again, &state.closed) {
                 return Err(Error::closed());
-            }
-            if e.status > 0 {
-                said = Some(e);
             }
             pause = MAX_PAUSE.min(2 * pause);
         }
@@ -378,8 +379,7 @@ impl Tag {
 }
 
 fn check(count: usize) -> Result<(), Error> {
-    let detail = || format!("invalid count {count}: want 1 to {MAX_COUNT}");
-    (1..=MAX_COUNT).contains(&count).then_some(()).ok_or_else(|| Error::refused("invalid_argument", detail()))
+    (1..=MAX_COUNT).contains(&count).then_some(()).ok_or_else(|| Error::refused("invalid_argument", format!("invalid count {count}: want 1 to {MAX_COUNT}")))
 }
 
 fn path(tag: &str) -> String {

@@ -81,6 +81,7 @@ pub(crate) struct Hand {
     keeps: bool,          // false: every number is for the call that takes it
     pause: Duration,
     retry_at: Instant,
+    pub(crate) said: Option<Error>, // the last that a server said since the fetch began
 }
 
 /// Ends a fetch, even if that panics.
@@ -95,7 +96,7 @@ impl Drop for Ending {
 
 impl Line {
     pub(crate) fn new(path: String, step: usize) -> Line {
-        let hand = Hand { current: None, spare: None, fetches: 0, is_fetching: false, step, last: None, dead: false, keeps: true, pause: PAUSE, retry_at: Instant::now() };
+        let hand = Hand { current: None, spare: None, fetches: 0, is_fetching: false, step, last: None, dead: false, keeps: true, pause: PAUSE, retry_at: Instant::now(), said: None };
         Line { path, hand: Mutex::new(hand), changed: Condvar::new() }
     }
 
@@ -112,6 +113,7 @@ impl Line {
         let begins = !hand.is_fetching && (ahead || got.len() < count);
         hand.is_fetching |= begins;
         hand.fetches += u64::from(begins);
+        hand.said.take_if(|_| begins);
         (begins.then(|| Ending(self.clone())), hand.fetches)
     }
 
@@ -189,8 +191,7 @@ impl Line {
             unused += earlier; // the stretches adjoin
         }
         let Some(receipt) = later.receipt.filter(|_| unused > 0) else { return };
-        let body = json!({ "receipt": receipt, "unused": unused });
-        if let Err(e) = servers.ask(&format!("{}/handback", self.path), &body, until, |_, _| Ok(())) {
+        if let Err(e) = servers.ask(&format!("{}/handback", self.path), &json!({ "receipt": receipt, "unused": unused }), until, |_, _| Ok(())) {
             log::debug!("hapax: handing back: {e}"); // a gap
         }
     }

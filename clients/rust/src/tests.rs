@@ -286,6 +286,24 @@ fn is_closed_with_its_last_clone() {
     assert!(server.ask("/requests", None).unwrap().contains("/handback"));
 }
 
+/// The fetch is another call's, and a call that waits for it fails with the code that a server gave to that.
+#[test]
+fn last_code_of_anothers_fetch() {
+    let slow = r#"{"servers":[{"faults":[{"at":1,"do":"fail","code":"refill_pending"},{"at":2,"do":"delay","ms":600000}]}]}"#;
+    let server = TestServer::plain("last-code", slow);
+    let client = Client::with(Options { ahead: false, ..server.options() }).unwrap();
+    let tag = client.tag("orders");
+    let other = tag.clone();
+    let fetching = std::thread::spawn(move || other.next());
+    while server.ask("/requests", None).unwrap().matches("/take").count() < 2 {
+        std::thread::yield_now();
+    }
+    assert_eq!(tag.take_within(1, Duration::from_millis(50)).unwrap_err().code(), "refill_pending");
+    client.close();
+    drop(server); // and the call has no answer
+    assert_eq!(fetching.join().unwrap().unwrap_err().code(), "closed");
+}
+
 #[test]
 fn fork_while_locks_are_held() {
     let server = TestServer::plain("fork", "{}");

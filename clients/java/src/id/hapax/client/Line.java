@@ -51,6 +51,7 @@ class Line {
     private volatile long pause = PAUSE;
     private volatile long retryAt = System.nanoTime();
     private boolean dead; // it was handed back
+    volatile HapaxException said; // the last that a server said since the fetch began; null: none did
 
     Line(HapaxClient client, String path) {
         this.client = client;
@@ -79,6 +80,7 @@ class Line {
                 return enough ? null : fetch;
             }
             fetch = begun = new CompletableFuture<>();
+            said = null;
         } finally {
             lock.unlock();
         }
@@ -179,8 +181,7 @@ class Line {
     }
 
     /** Asks until a server answers, or the deadline is over. */
-    <T> T persist(int need, boolean exactly, long until, IntFunction<T> ask) {
-        boolean modest = exactly;
+    <T> T persist(int need, boolean modest, long until, IntFunction<T> ask) {
         HapaxException said = null; // the last that a server said
         for (long wait = PAUSE;; wait = Math.min(MAX_PAUSE, 2 * wait)) {
             int count = modest || !keeps ? need : Math.min(HapaxClient.MAX_COUNT, Math.max(step, need));
@@ -192,6 +193,7 @@ class Line {
                 if (e.last || e.status == 507 && count == need || e.status != 507 && System.nanoTime() + pause - until >= 0) {
                     throw e.last ? e : said;
                 }
+                this.said = said;
                 if (e.status == 429 || e.status == 507) {
                     modest = true;
                     step = client.minStep;
@@ -228,9 +230,8 @@ class Line {
             unused += earlier.left(); // the stretches adjoin
         }
         if (unused > 0 && later.receipt != null) {
-            String body = "{\"receipt\":" + Json.quote(later.receipt) + ",\"unused\":" + unused + "}";
             try {
-                client.servers.ask(path + "/handback", body, until, (answer, sent, wall) -> null);
+                client.servers.ask(path + "/handback", "{\"receipt\":" + Json.quote(later.receipt) + ",\"unused\":" + unused + "}", until, (answer, sent, wall) -> null);
             } catch (HapaxException e) {
                 HapaxClient.LOG.log(Level.FINE, "what was handed back may be a gap", e);
             }

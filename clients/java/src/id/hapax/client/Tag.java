@@ -66,10 +66,9 @@ public final class Tag {
             }
             boolean own = fetch == want.own;
             try {
-                long left = want.until - System.nanoTime() + (own ? GRACE : 0);
-                fetch.get(Math.max(0, left), TimeUnit.NANOSECONDS);
+                fetch.get(Math.max(0, want.until - System.nanoTime() + (own ? GRACE : 0)), TimeUnit.NANOSECONDS);
             } catch (TimeoutException e) {
-                throw late();
+                throw late(client.line(name));
             } catch (InterruptedException e) {
                 throw HapaxException.interrupted(false);
             } catch (ExecutionException e) {
@@ -81,8 +80,9 @@ public final class Tag {
         }
     }
 
-    private HapaxException late() {
-        return HapaxException.unavailable("no number of " + Json.quote(name) + " came in time", null);
+    private HapaxException late(Line line) {
+        HapaxException said = line.said;
+        return said != null ? said.again() : HapaxException.unavailable("no number of " + Json.quote(name) + " came in time", null);
     }
 
     /**
@@ -120,8 +120,9 @@ public final class Tag {
         CompletableFuture<long[]> result = new CompletableFuture<>();
         try {
             Line.Want want = client.want(count, nanos);
+            Line line = client.line(name);
             for (long grace : new long[] {0, GRACE}) { // its own fetch says at the end why it failed
-                ScheduledFuture<?> late = client.timer.schedule(() -> (grace > 0 || want.own == null) && result.completeExceptionally(late()), nanos + grace, TimeUnit.NANOSECONDS);
+                ScheduledFuture<?> late = client.timer.schedule(() -> (grace > 0 || want.own == null) && result.completeExceptionally(late(line)), nanos + grace, TimeUnit.NANOSECONDS);
                 result.whenComplete((numbers, failed) -> late.cancel(false));
             }
             go(want, result);
@@ -161,9 +162,8 @@ public final class Tag {
      */
     public List<Code> codes(int count) {
         long until = client.want(count, client.timeout).until;
-        String path = HapaxClient.path(name) + "/take";
         return client.line(name).persist(count, true, until, n -> client.servers.ask(
-                path, "{\"count\":" + n + ",\"codes\":true}", until, (answer, sent, wall) -> codes(answer, n)));
+                HapaxClient.path(name) + "/take", "{\"count\":" + n + ",\"codes\":true}", until, (answer, sent, wall) -> codes(answer, n)));
     }
 
     private static List<Code> codes(Map<?, ?> answer, int asked) {

@@ -74,6 +74,7 @@ final class ClientTest {
         tests.put("futures", ClientTest::futures);
         tests.put("cancelled and late", ClientTest::cancelled);
         tests.put("the last code", ClientTest::lastCode);
+        tests.put("the last code of another's fetch", ClientTest::lastCodeOfAnother);
         tests.put("wrong settings", ClientTest::settings);
         ExecutorService pool = Executors.newFixedThreadPool(8); // most of them wait
         Map<String, Future<Void>> done = new TreeMap<>();
@@ -292,6 +293,27 @@ final class ClientTest {
         try (TestServer server = TestServer.plain(slow); HapaxClient client = patient(server).ahead(false).timeout(Duration.ofSeconds(5)).build()) {
             String got = code(client.tag("orders").nextAsync());
             check("refill_pending".equals(got), "it fails with " + got);
+        }
+        return null;
+    }
+
+    /** The fetch is another call's, and calls that wait for it fail with the code that a server gave to that. */
+    private static Void lastCodeOfAnother() throws Exception {
+        String slow = "{\"servers\":[{\"faults\":[{\"at\":1,\"do\":\"fail\",\"code\":\"refill_pending\"},{\"at\":2,\"do\":\"delay\",\"ms\":600000}]}]}";
+        try (TestServer server = TestServer.plain(slow); HapaxClient client = patient(server).ahead(false).build()) {
+            Tag tag = client.tag("orders");
+            tag.nextAsync();
+            while (server.takes().size() < 2) {
+                Thread.yield();
+            }
+            String got = code(tag.takeAsync(1, Duration.ofMillis(50)));
+            check("refill_pending".equals(got), "a future fails with " + got);
+            try {
+                tag.take(1, Duration.ofMillis(50));
+                throw new Failed("there is a number");
+            } catch (HapaxException e) {
+                check("refill_pending".equals(e.code()), "it fails with " + e.code());
+            }
         }
         return null;
     }
