@@ -218,20 +218,21 @@ func TestUnknownOutcome(t *testing.T) {
 // TestCorruptRows: what hapax did not write is refused, not guessed at.
 func TestCorruptRows(t *testing.T) {
 	for name, raw := range map[string]string{
-		"empty":         ``,
-		"no JSON":       `orders`,
-		"cut off":       `{"kind":"segment","start":1`,
-		"two objects":   `{"kind":"snowflake","pool":"p"}{}`,
-		"unknown field": `{"kind":"snowflake","pool":"p","colour":1}`,
-		"no kind":       `{"start":1,"step":1,"min_step":1,"max_step":1,"mark":1}`,
-		"no mark":       `{"kind":"segment","start":1,"step":1,"min_step":1,"max_step":1,"delta":1}`,
-		"mark too high": `{"kind":"segment","start":1,"step":1,"min_step":1,"max_step":1,"delta":1,"mark":9223372036854775807}`,
-		"negative run":  `{"kind":"segment","start":1,"step":1,"min_step":1,"max_step":1,"delta":1,"mark":5,"run":-1}`,
-		"run too long":  `{"kind":"segment","start":1,"step":1,"min_step":1,"max_step":1,"delta":1,"mark":5,"run":6}`,
-		"no delta":      `{"kind":"segment","start":1,"step":1,"min_step":1,"max_step":1,"mark":1}`,
-		"negative step": `{"kind":"segment","start":1,"step":-1,"min_step":1,"max_step":1,"delta":1,"mark":1}`,
-		"fraction":      `{"kind":"segment","start":1,"step":1,"min_step":1,"max_step":1,"delta":1,"mark":1.5}`,
-		"beyond int64":  `{"kind":"segment","start":1,"step":1,"min_step":1,"max_step":1,"mark":9223372036854775808}`,
+		"empty":          ``,
+		"no JSON":        `orders`,
+		"cut off":        `{"kind":"segment","start":1`,
+		"two objects":    `{"kind":"snowflake","pool":"p"}{}`,
+		"unknown field":  `{"kind":"snowflake","pool":"p","colour":1}`,
+		"no kind":        `{"start":1,"step":1,"min_step":1,"max_step":1,"mark":1}`,
+		"no mark":        `{"kind":"segment","start":1,"step":1,"min_step":1,"max_step":1,"delta":1}`,
+		"mark too high":  `{"kind":"segment","start":1,"step":1,"min_step":1,"max_step":1,"delta":1,"mark":9223372036854775807}`,
+		"negative run":   `{"kind":"segment","start":1,"step":1,"min_step":1,"max_step":1,"delta":1,"mark":5,"run":-1}`,
+		"run too long":   `{"kind":"segment","start":1,"step":1,"min_step":1,"max_step":1,"delta":1,"mark":5,"run":6}`,
+		"no delta":       `{"kind":"segment","start":1,"step":1,"min_step":1,"max_step":1,"mark":1}`,
+		"negative step":  `{"kind":"segment","start":1,"step":-1,"min_step":1,"max_step":1,"delta":1,"mark":1}`,
+		"fraction":       `{"kind":"segment","start":1,"step":1,"min_step":1,"max_step":1,"delta":1,"mark":1.5}`,
+		"token too high": `{"kind":"segment","start":1,"step":1,"min_step":1,"max_step":1,"delta":1,"mark":5,"token":4611686018427387905}`,
+		"beyond int64":   `{"kind":"segment","start":1,"step":1,"min_step":1,"max_step":1,"mark":9223372036854775808}`,
 	} {
 		m := &memory{cells: map[driver.Key]driver.Cell{{Name: "t"}: {Known: true, Value: []byte(raw), Version: 1}}}
 		h := newHandle(m)
@@ -244,6 +245,24 @@ func TestCorruptRows(t *testing.T) {
 		if got := m.cells[driver.Key{Name: "t"}].Value; !bytes.Equal(got, []byte(raw)) {
 			t.Errorf("%s: it was overwritten with %s", name, got)
 		}
+	}
+}
+
+// TestLastToken: a tag's token that cannot grow keeps what was granted from coming back, and the
+// row stays one that can be read.
+func TestLastToken(t *testing.T) {
+	row := fmt.Appendf(nil, `{"kind":"segment","start":1,"step":10,"min_step":1,"max_step":10,"delta":1,"mark":1,"token":%d}`, int64(driver.MaxToken))
+	h := newHandle(&memory{cells: map[driver.Key]driver.Cell{{Name: "t"}: {Known: true, Value: row, Version: 1}}})
+	a, err := h.Allocate(t.Context(), "t", 10, "")
+	must(t, err)
+	if err := h.HandBack(t.Context(), a, 5); !errors.Is(err, hapax.ErrLeaseLost) {
+		t.Errorf("the hand-back has error %v; want ErrLeaseLost", err)
+	}
+	floor := int64(5)
+	_, err = h.UpdateTag(t.Context(), "t", driver.TagUpdate{Floor: &floor})
+	must(t, err)
+	if tag, err := h.Tag(t.Context(), "t"); err != nil || tag.Mark != 11 || tag.Token != driver.MaxToken {
+		t.Errorf("%+v, error %v; want mark 11 and token %d", tag, err, int64(driver.MaxToken))
 	}
 }
 

@@ -88,7 +88,7 @@ func decodeTag(name string, raw []byte) (Tag, error) {
 		Name: name, Kind: r.Kind, Start: r.Start, Step: r.Step, MinStep: r.MinStep, MaxStep: r.MaxStep, Mark: r.Mark, Token: r.Token,
 		Delta: r.Delta, Remainder: r.Remainder, Pool: r.Pool, Extra: r.Extra, Deleted: r.Deleted,
 	}
-	if whole, err := tag.WithDefaults(); err != nil || whole != tag || tag.Mark > hapax.MaxMark || r.Token < 0 || r.Run < 0 || r.Run > tag.Mark {
+	if whole, err := tag.WithDefaults(); err != nil || whole != tag || tag.Mark > hapax.MaxMark || r.Token < 0 || r.Token > MaxToken || r.Run < 0 || r.Run > tag.Mark {
 		return Tag{}, fmt.Errorf("%w: row %q of table \"tags\" is no definition of a tag: %.500q", hapax.ErrStoreCorrupt, name, raw)
 	}
 	return Tag{Tag: tag, KeyHash: r.KeyHash, Run: r.Run}, nil

@@ -41,7 +41,7 @@ func (t Tag) Redefined(def hapax.Tag) Tag {
 func (t Tag) Floored(floor int64) Tag {
 	if t.Run > 0 && t.Mark-t.Run < floor {
 		t.KeyHash, t.Run = "", 0
-		t.Token++
+		t.Token = min(t.Token+1, MaxToken)
 	}
 	return t
 }
@@ -136,7 +136,8 @@ func Exhausted(t hapax.Tag, width int64) error {
 }
 
 // HandBack returns the tag after the hand-back of the numbers from next on in a,
-// or ErrLeaseLost if it must not be handed back any more.
+// or ErrLeaseLost if it must not be handed back any more. No mark goes back where the token
+// cannot grow.
 func HandBack(t Tag, a hapax.Allocation, next int64) (Tag, error) {
 	if err := CheckHandBack(a, next); err != nil {
 		return t, err
@@ -144,7 +145,7 @@ func HandBack(t Tag, a hapax.Allocation, next int64) (Tag, error) {
 	switch {
 	case t.Deleted:
 		return t, fmt.Errorf("%w: %q", hapax.ErrTagDeleted, t.Name)
-	case !holds(a.Key, t.KeyHash) || t.Mark != a.Grant.Hi || t.Token != a.Tag.Token || next < t.Mark-t.Run:
+	case !holds(a.Key, t.KeyHash) || t.Mark != a.Grant.Hi || t.Token != a.Tag.Token || t.Token >= MaxToken || next < t.Mark-t.Run:
 		return t, NotHeld(t.Name)
 	}
 	t.Mark, t.Run, t.KeyHash = next, 0, ""
@@ -168,7 +169,7 @@ func Heal(old Tag, def hapax.Tag) (Tag, error) {
 	case old.Kind != def.Kind || old.Pool != def.Pool:
 		return old, fmt.Errorf("%w: %q is a %s, and was a %s", hapax.ErrKindMismatch, old.Name, kindInWords(old.Tag), kindInWords(def))
 	}
-	old.Mark, old.Token = max(old.Mark, def.Mark), max(old.Token, def.Token)+1
+	old.Mark, old.Token = max(old.Mark, def.Mark), min(max(old.Token, def.Token)+1, MaxToken)
 	old.KeyHash, old.Run = "", 0
 	return old, nil
 }
