@@ -95,8 +95,12 @@ var rareStates = []stateTest{
 			r.issues(s, "orders")
 			db := r.open()
 			defer db.Close()
-			if _, err := db.ExecContext(r.t.Context(), "UPDATE "+r.table+"tags SET delta = -1 WHERE name = 'orders'"); err != nil {
+			done, err := db.ExecContext(r.t.Context(), "UPDATE "+r.table+`rows SET value = '{"delta": -1}' WHERE tbl = '' AND name = 'orders'`)
+			if err != nil {
 				r.t.Fatal(err)
+			}
+			if n, err := done.RowsAffected(); err != nil || n != 1 {
+				r.t.Fatalf("%d rows were edited, %v", n, err)
 			}
 			patience.Until(r.t, "the row is refused", func() bool {
 				_, err := take(patient, s.url, "orders", 1)
