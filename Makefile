@@ -1,7 +1,7 @@
 GO ?= go
 TOOL = $(GO) tool -modfile=$(CURDIR)/tools/go.mod
 # Those of the last two are for tests alone: vet comes with lint.
-MODULES = . bench examples/embedded examples/generators examples/invitations internal/testservers/ferretdb compat/vesta/dubbo/interop deploy deploy/check examples/recipes
+MODULES = . bench examples/embedded examples/generators examples/invitations examples/store internal/testservers/ferretdb compat/vesta/dubbo/interop deploy deploy/check examples/recipes
 RACE = . ./internal/service/... ./internal/api/... ./store/memstore/...
 BY_SYSTEM = ./internal/durable ./internal/peer ./store/internal/fileid ./store/witness ./compat/vesta
 FUZZTIME ?= 10000x
@@ -31,7 +31,7 @@ tests:
 
 # Also what is built for tests alone, and the code for other processors.
 vet:
-	for m in . bench examples/embedded examples/invitations; do $(GO) -C $$m vet ./... || exit; done
+	for m in . bench examples/embedded examples/invitations examples/store; do $(GO) -C $$m vet ./... || exit; done
 	$(GO) vet -tags hapaxtest ./internal/server
 	$(GO) test -tags purego -run 'Vectors|Feistel' ./codec
 
@@ -50,6 +50,7 @@ modules:
 	$(GO) -C examples/embedded test ./...
 	$(GO) -C examples/generators test ./...
 	$(GO) -C examples/invitations test ./...
+	$(GO) -C examples/store test -vet=off ./...
 	$(GO) -C deploy/check test ./...
 	$(GO) -C compat/vesta/dubbo/interop test -vet=off ./...
 
