@@ -101,7 +101,7 @@ func decodeWorker(pool, name string, raw []byte) (worker, error) {
 	if err := DecodeRow(table, name, raw, &row); err != nil {
 		return worker{}, err
 	}
-	if row.Token < 1 || row.Mark < 0 || row.From < 0 || row.From > row.Mark {
+	if row.Token < 1 || row.Token >= MaxToken || row.Mark < 0 || row.From < 0 || row.From > row.Mark {
 		return worker{}, fmt.Errorf("%w: row %q of table %q has token %d, mark %d and from %d", hapax.ErrStoreCorrupt, name, table, row.Token, row.Mark, row.From)
 	}
 	return worker{Worker{

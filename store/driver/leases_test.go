@@ -85,3 +85,32 @@ func TestRowWithNode(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A worker's token that somebody has edited must not overflow with the next start.
+func TestWorkerTokenTooHigh(t *testing.T) {
+	ctx, store := t.Context(), memstore.New()
+	layout, err := hapax.ParseLayout("time:41,worker:10,sequence:12,epoch=0s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := hapax.AcquireRequest{
+		Pool: "p", Layout: layout, Workers: hapax.WorkerRange{Lo: 0, Hi: 1}, Holder: "me",
+		Term: hapax.Term{Now: time.UnixMilli(0), Length: 100 * time.Millisecond, TTL: time.Hour},
+	}
+	if _, err := store.AcquireWorker(ctx, req); err != nil {
+		t.Fatal(err)
+	}
+	const name = "0000000000000000000"
+	raw, err := store.Row(ctx, "workers/p", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	edited := strings.Replace(string(raw), `"token":1`, `"token":9223372036854775807`, 1)
+	if ok, err := store.SwapRow(ctx, "workers/p", name, raw, []byte(edited)); !ok || err != nil || edited == string(raw) {
+		t.Fatalf("the row %s was not edited: %v", raw, err)
+	}
+	req.Term.Now = req.Term.Now.Add(2 * time.Hour)
+	if lease, err := store.AcquireWorker(ctx, req); !errors.Is(err, hapax.ErrStoreCorrupt) {
+		t.Errorf("the next holder has %+v, error %v; want ErrStoreCorrupt", lease, err)
+	}
+}
