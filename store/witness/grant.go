@@ -156,8 +156,8 @@ func (g *Guarded) found(ctx context.Context, s store, p pulse, c driver.Contact,
 	switch {
 	case err != nil && !c.Met && c.Row == nil && c.Fence == nil:
 		return err // it does not tell
-	case !c.Met:
-		return errors.Join(g.judge(ctx, s, p, c), err)
+	case !c.Met: // and what the call has found of a tag says nothing: the store may have gone back
+		return g.judge(ctx, s, p, c)
 	}
 	g.mu.Lock()
 	m := &g.me
