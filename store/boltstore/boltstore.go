@@ -192,7 +192,7 @@ func openFile(ctx context.Context, path string, wait time.Duration, readOnly boo
 				stopped:  make(chan struct{}),
 			}
 			s.calls = driver.Calls{Service: path, Timeout: -1}
-			s.base = driver.NewBase(&s.calls, kv{s}, driver.BaseOptions{MaxChanges: maxChanges, MaxBytes: maxBytes})
+			s.base = driver.NewBase(&s.calls, kv{s}, driver.BaseOptions{MaxChanges: maxChanges, MaxBytes: maxBytes, Near: true})
 			return s, file, nil
 		}
 	}

@@ -25,6 +25,10 @@ type BaseOptions struct {
 	// looked at before the changes and after them, and it is not met where they fail then,
 	// whatever it has changed: see [Guarding].
 	Split bool
+
+	// Near is set for an engine in this process, where a read takes no round trip. Few rows are
+	// kept then.
+	Near bool
 }
 
 // A Base makes a store of a KV: everything that is done to tags, rows, pools and workers. It
@@ -59,7 +63,11 @@ func NewBase(calls *Calls, kv KV, opts BaseOptions) *Base {
 	if opts.MaxBytes <= 0 {
 		opts.MaxBytes = 64 << 10
 	}
-	b := &Base{calls: calls, kv: kv, opts: opts, kept: kept{most: maxKept}}
+	most := maxKept
+	if opts.Near {
+		most = maxKeptNear
+	}
+	b := &Base{calls: calls, kv: kv, opts: opts, kept: kept{most: most}}
 	b.Leases = LeasesIn(b)
 	return b
 }

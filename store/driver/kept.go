@@ -6,9 +6,10 @@ import (
 )
 
 const (
-	maxKept  = 32 << 20 // bytes of all rows that a handle keeps
-	maxValue = 4 << 10  // bytes; a larger row is read before each change
-	slotSize = 400      // bytes that a slot takes besides its names and its value
+	maxKept     = 32 << 20  // bytes of all rows that a handle keeps
+	maxKeptNear = 256 << 10 // likewise, where a read takes no round trip
+	maxValue    = 4 << 10   // bytes; a larger row is read before each change
+	slotSize    = 600       // bytes that a slot takes besides its names and its value
 )
 
 // A held row is one as a handle knows it.

@@ -63,7 +63,7 @@ func (g *Guarded) noteFounding(ctx context.Context, s store) error {
 		return nil
 	}
 	old, err := s.Row(ctx, driver.TableGuard, rowFounding)
-	if err != nil {
+	if err != nil || string(old) == row { // noted before it was interrupted
 		return unavailable(err)
 	}
 	ok, err := pulsed{s, g, s, nil}.SwapRow(ctx, driver.TableGuard, rowFounding, old, []byte(row))
