@@ -93,7 +93,7 @@ type Put struct {
 type Change struct {
 	Key  Key
 	Old  Cell   // known
-	Next []byte // another value than the old one; nil: the row is removed
+	Next []byte // may be the old value; nil: the row is removed
 }
 
 // A Result is what became of a step.

@@ -19,6 +19,7 @@ var kvChecks = []check{
 	{"kv/all or none", always, checkKVThen},
 	{"kv/each by itself", always, checkKVEach},
 	{"kv/the row as it is now", always, checkKVNow},
+	{"kv/the same value", always, checkKVSame},
 	{"kv/after an error", always, checkKVError},
 	{"kv/many at once", always, checkKVRace},
 }
@@ -283,6 +284,33 @@ func checkKVEach(e *env) {
 	for name, want := range map[string]string{"a": "3", "b": "2", "c": "3"} {
 		k.is("row "+name+" after the step", name, want)
 	}
+}
+
+// checkKVSame: a change to the value that the row has is done like any other, and refused where
+// the row is another one.
+func checkKVSame(e *env) {
+	k := e.kv(e.roles)
+	k.set("a", "1")
+	k.set("b", "1")
+	for _, then := range []bool{false, true} {
+		for range 2 {
+			step, outcomes := driver.Step{Each: []driver.Change{k.change("a", "1")}}, func(r driver.Result) []driver.Outcome { return r.Each }
+			if then {
+				step, outcomes = driver.Step{Then: step.Each}, func(r driver.Result) []driver.Outcome { return r.Then }
+			}
+			r := k.step(step)
+			equal(e, "the step was met", r.Met, true)
+			equal(e, "a change to the same value was made", outcomes(r)[0].Done, true)
+			k.is("the row after it", "a", "1")
+		}
+	}
+	stale := k.change("b", "1")
+	k.set("b", "2")
+	r := k.step(driver.Step{Each: []driver.Change{stale, k.change("a", "1"), k.change("c", "1")}})
+	for i, done := range []bool{false, true, true} {
+		equal(e, fmt.Sprintf("change %d of those together was made", i), r.Each[i].Done, done)
+	}
+	k.is("the other's row", "b", "2")
 }
 
 // checkKVNow: what a result says of a row is how it is after the step, and serves the next one.

@@ -140,6 +140,17 @@ func TestKVTwins(t *testing.T) {
 				return r, err
 			}
 		}, []string{"kv/each by itself"}},
+		{"a change to the same value refused", func(k *kvTwin) {
+			k.step = func(ctx context.Context, kv driver.KV, s driver.Step) (driver.Result, error) {
+				r, err := kv.Step(ctx, s)
+				for i, c := range s.Each {
+					if err == nil && c.Old.Value != nil && string(c.Old.Value) == string(c.Next) {
+						r.Each[i].Done = false
+					}
+				}
+				return r, err
+			}
+		}, []string{"kv/the same value"}},
 		{"a stale now", func(k *kvTwin) {
 			k.step = func(ctx context.Context, kv driver.KV, s driver.Step) (driver.Result, error) {
 				r, err := kv.Step(ctx, s)
