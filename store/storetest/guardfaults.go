@@ -9,7 +9,7 @@ import (
 )
 
 // as returns the store behind the wrapper in a role that not every store has.
-func as[T any](s driver.Store) (T, error) {
+func as[T any](s any) (T, error) {
 	r, ok := s.(T)
 	if !ok {
 		return r, fmt.Errorf("%w: %T cannot be guarded or healed", hapax.ErrNotSupported, s)
@@ -111,5 +111,29 @@ func (f *Faults) HealWorker(ctx context.Context, layout string, w driver.Worker)
 			return driver.Worker{}, err
 		}
 		return h.HealWorker(ctx, layout, w)
+	})
+}
+
+// Together returns the wrapper as a store that makes many allocations in one step, where the
+// store behind it does.
+func (f *Faults) Together() interface {
+	driver.Store
+	driver.Guarding
+	driver.Healing
+	driver.TogetherAllocating
+} {
+	return togetherFaults{f}
+}
+
+type togetherFaults struct{ *Faults }
+
+// AllocateAllWith implements driver.TogetherAllocating. It is one call.
+func (f togetherFaults) AllocateAllWith(ctx context.Context, p driver.Pulse, all []driver.AllocateOf) ([]driver.Allocated, driver.Contact, error) {
+	return doMet(ctx, f.Faults, "AllocateAllWith", "", func(g driver.Guarding) ([]driver.Allocated, driver.Contact, error) {
+		t, err := as[driver.TogetherAllocating](g)
+		if err != nil {
+			return nil, driver.Contact{}, err
+		}
+		return t.AllocateAllWith(ctx, p, all)
 	})
 }
