@@ -22,9 +22,9 @@ quick:
 	@echo "quick: all is well, but for what was left out: tests with real servers, processes and other programs, long simulations, the race detector, other modules, other systems (make test)"
 
 # Ten minutes to be sure, half of that the next time: what is decided by logic, and real servers in a state that is
-# waited for; beside that, one after the other, what needs no servers.
+# waited for; beside that, what needs no servers.
 test:
-	$(MAKE) --no-print-directory -j2 --output-sync=target tests vet race modules
+	$(MAKE) --no-print-directory -j3 --output-sync=target tests vet race modules
 
 tests:
 	$(RUN) -timeout 60m $(PACKAGES)
