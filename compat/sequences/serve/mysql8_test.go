@@ -28,7 +28,7 @@ func TestMySQL8(t *testing.T) {
 	}
 	do(t, db, "DELETE FROM customers", "INSERT INTO orders VALUES (900, 'c')")
 	if n := number(t, db, "SELECT AUTO_INCREMENT FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'customers'"); n > 2 {
-		t.Skipf("this server tells %d at once, so nothing is shown here", n)
+		t.Fatalf("this server tells %d at once, so that nothing is shown here: it is to be one that keeps statistics of tables (MySQL 8)", n)
 	}
 	m := read(t, importing{}, address)
 	for tag, highest := range map[string]int64{"customers": 41, "orders": 900, "small": 0, "unfed": 351} {
