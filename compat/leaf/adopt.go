@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/compat/internal/marks"
+	"github.com/hapax-id/hapax/internal/compat/marks"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/witness"
 )

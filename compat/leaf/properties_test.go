@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/compat/internal/accounting"
 	"github.com/hapax-id/hapax/compat/leaf"
+	"github.com/hapax-id/hapax/internal/compat/accounting"
 )
 
 // shipped is the file that Leaf ships, with the settings of a mode filled in where one is on.

@@ -12,7 +12,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/compat/internal/keeper"
+	"github.com/hapax-id/hapax/internal/compat/keeper"
 	"github.com/hapax-id/hapax/store/driver"
 )
 

@@ -34,7 +34,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/compat/internal/mysqldb"
+	"github.com/hapax-id/hapax/internal/compat/mysqldb"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/witness"
 )

@@ -11,7 +11,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/compat/internal/keeper"
+	"github.com/hapax-id/hapax/internal/compat/keeper"
 )
 
 // DefaultWorkersPath is the node below which the instances are.

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/compat/internal/mysqldb"
+	"github.com/hapax-id/hapax/internal/compat/mysqldb"
 )
 
 // mySQL reads MySQL and MariaDB.

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/compat/internal/mysqldb"
+	"github.com/hapax-id/hapax/internal/compat/mysqldb"
 )
 
 // Why AUTO_INCREMENT has one way only: a number from elsewhere that is inserted moves the

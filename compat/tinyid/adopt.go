@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/compat/internal/marks"
+	"github.com/hapax-id/hapax/internal/compat/marks"
 	"github.com/hapax-id/hapax/store/driver"
 )
 

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/compat/internal/testdb"
 	"github.com/hapax-id/hapax/compat/tinyid"
+	"github.com/hapax-id/hapax/internal/compat/testdb"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/memstore"
 )

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/compat/internal/accounting"
 	"github.com/hapax-id/hapax/compat/tinyid"
+	"github.com/hapax-id/hapax/internal/compat/accounting"
 )
 
 func TestReadProperties(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 	_ "github.com/go-sql-driver/mysql"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/compat/internal/testdb"
+	"github.com/hapax-id/hapax/internal/compat/testdb"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 

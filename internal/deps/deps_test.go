@@ -25,8 +25,7 @@ const module = "github.com/hapax-id/hapax"
 
 // A rule says what the packages that match a pattern may import of this module.
 // Patterns are paths below the module; "root" is the module itself, /* at the end stands
-// for everything below, /*/ for one element, and SYSTEM for the element of the package
-// after compat.
+// for everything below, and SYSTEM for the element of the package after internal/mount.
 type rule struct {
 	of    string
 	allow []string
@@ -54,7 +53,7 @@ var rules = []rule{
 	{"store/internal/coordtest", []string{"root", "store/driver", "internal/patience", "internal/testservers"}},
 	{"store/internal/fileid", nil},
 	{"store/driver", []string{"root"}},
-	{"store/witness/model", nil},
+	{"store/witness/internal/model", nil},
 	{"store/witness", []string{"root", "store/driver", "store/internal/fileid", "internal/durable"}},
 	{"store/internal/*", []string{"root", "store/driver"}},
 	{"store/storetest", []string{"root", "store/driver", "internal/patience"}},
@@ -82,31 +81,31 @@ var rules = []rule{
 	{"internal/moves", []string{"root", "store/driver"}},
 	{"internal/dump", []string{"root", "store/driver"}},
 	{"internal/mount", []string{"root", "internal/moves", "internal/ledger", "internal/service", "store/driver", "store/memstore", "store/witness", "strategy"}},
-	{"compat/redismongo/serve", []string{"root", "identity", "internal/ledger", "internal/moves", "internal/mount", "internal/service", "strategy", "compat/redismongo", "compat/redismongo/collection", "store/mongostore", "store/redisstore"}},
-	{"compat/redismongo/collection", []string{"root"}},
-	{"compat/*/serve", []string{"root", "store/driver", "store/leasecache", "internal/mount", "internal/moves", "plan", "internal/service", "internal/service/auth", "internal/gate", "compat/springxml", "compat/SYSTEM", "compat/SYSTEM/*", "compat/internal/*"}},
-	{"compat/sequences", []string{"root", "compat/internal/mysqldb", "store/redisstore", "store/mongostore"}},
-	{"compat/vesta/imports", []string{"root", "compat/springxml", "internal/moves"}},
+	{"internal/mount/vesta/imports", []string{"root", "internal/compat/springxml", "internal/moves"}},
+	{"internal/mount/uidgen/imports", []string{"root", "compat/uidgen", "internal/compat/springxml", "internal/moves", "plan"}},
+	{"internal/mount/redismongo", []string{"root", "identity", "internal/ledger", "internal/moves", "internal/mount", "internal/service", "strategy", "compat/redismongo", "internal/compat/collection", "store/mongostore", "store/redisstore"}},
+	{"internal/compat/collection", []string{"root"}},
+	{"internal/mount/*", []string{"root", "store/driver", "store/leasecache", "internal/mount", "internal/moves", "plan", "internal/service", "internal/service/auth", "internal/gate", "internal/compat/springxml", "compat/SYSTEM", "compat/SYSTEM/*", "internal/mount/SYSTEM/*", "internal/compat/*"}},
+	{"compat/sequences", []string{"root", "internal/compat/mysqldb", "store/redisstore", "store/mongostore"}},
 	{"compat/vesta", []string{"root", "identity"}},
 	{"compat/vesta/dubbo/registry", []string{"root"}},
-	{"compat/vesta/rest", []string{"root", "compat/vesta", "compat/internal/spring"}},
+	{"compat/vesta/rest", []string{"root", "compat/vesta", "internal/compat/spring"}},
 	{"compat/vesta/*", []string{"root", "compat/vesta"}},
-	{"compat/springxml", []string{"root", "internal/moves"}},
-	{"compat/uidgen/imports", []string{"root", "compat/uidgen", "compat/springxml", "internal/moves", "plan"}},
+	{"internal/compat/springxml", []string{"root", "internal/moves"}},
 	{"compat/uidgen", []string{"root", "internal/durable"}},
-	{"compat/redismongo", []string{"root", "store/memstore", "internal/durable", "compat/internal/keeper"}},
-	{"compat/internal/fleet", []string{"root"}},
-	{"compat/internal/database", []string{"internal/mount", "store/sqlstore/mysqlstore"}},
-	{"compat/internal/testdb", []string{"root", "internal/testservers"}},
-	{"compat/internal/marks", []string{"root", "store/witness"}},
+	{"compat/redismongo", []string{"root", "store/memstore", "internal/durable", "internal/compat/keeper"}},
+	{"internal/compat/fleet", []string{"root"}},
+	{"internal/compat/database", []string{"internal/mount", "store/sqlstore/mysqlstore"}},
+	{"internal/compat/testdb", []string{"root", "internal/testservers"}},
+	{"internal/compat/marks", []string{"root", "store/witness"}},
 	{"internal/moves", []string{"root", "store/driver"}},
-	{"compat/internal/*", []string{"root"}},
-	{"compat/leaf/routes", []string{"root", "compat/internal/spring"}},
-	{"compat/tinyid/routes", []string{"root", "compat/internal/spring"}},
-	{"compat/leaf", []string{"root", "store/driver", "store/witness", "internal/durable", "compat/internal/keeper", "compat/internal/mysqldb", "compat/internal/marks", "internal/moves"}},
-	{"compat/tinyid", []string{"root", "store/driver", "store/witness", "compat/internal/mysqldb", "compat/internal/marks", "internal/moves"}},
+	{"internal/compat/*", []string{"root"}},
+	{"compat/leaf/routes", []string{"root", "internal/compat/spring"}},
+	{"compat/tinyid/routes", []string{"root", "internal/compat/spring"}},
+	{"compat/leaf", []string{"root", "store/driver", "store/witness", "internal/durable", "internal/compat/keeper", "internal/compat/mysqldb", "internal/compat/marks", "internal/moves"}},
+	{"compat/tinyid", []string{"root", "store/driver", "store/witness", "internal/compat/mysqldb", "internal/compat/marks", "internal/moves"}},
 	{"compat/*", []string{"root", "internal/service", "internal/service/auth"}},
-	{"internal/server", slices.Concat([]string{"root", "identity", "internal/build", "internal/console", "internal/gate", "internal/durable", "internal/journal", "internal/ledger", "store/driver", "store/witness", "codec", "strategy", "api", "internal/service", "internal/service/auth", "internal/signals", "internal/api/*", "internal/mount", "compat/*"}, stores)},
+	{"internal/server", slices.Concat([]string{"root", "identity", "internal/build", "internal/console", "internal/gate", "internal/durable", "internal/journal", "internal/ledger", "store/driver", "store/witness", "codec", "strategy", "api", "internal/service", "internal/service/auth", "internal/signals", "internal/api/*", "internal/mount", "internal/mount/*", "compat/*"}, stores)},
 	{"internal/cli", []string{"root", "internal/build", "store/driver", "store/witness", "api", "client", "plan", "internal/mount", "internal/moves", "internal/audit", "internal/dump", "internal/durable", "internal/ledger", "internal/server", "internal/service", "internal/service/auth", "internal/signals", "internal/supervise", "internal/testserver", "strategy"}},
 	{"server", []string{"store/driver", "strategy", "internal/cli"}},
 	{"internal/e2e", nil}, // tests alone
@@ -137,19 +136,19 @@ var drivers = map[string][]string{
 	"store/etcdstore":              {"go.etcd.io/etcd"},
 	"store/zkstore":                {"github.com/go-zookeeper/zk"},
 
-	"compat/vesta/dubbo/registry":  {"github.com/go-zookeeper/zk"},
-	"compat/redismongo":            {"github.com/redis/go-redis", "github.com/go-zookeeper/zk"},
-	"compat/redismongo/collection": {"go.mongodb.org/mongo-driver"},
-	"compat/internal/keeper":       {"github.com/go-zookeeper/zk"},
-	"compat/internal/mysqldb":      {"github.com/go-sql-driver/mysql"},
-	"compat/internal/database":     {"github.com/go-sql-driver/mysql"},
-	"compat/internal/testdb":       {"github.com/go-sql-driver/mysql"},
-	"compat/leaf":                  {"github.com/go-sql-driver/mysql", "github.com/go-zookeeper/zk"},
-	"compat/tinyid":                {"github.com/go-sql-driver/mysql"},
+	"compat/vesta/dubbo/registry": {"github.com/go-zookeeper/zk"},
+	"compat/redismongo":           {"github.com/redis/go-redis", "github.com/go-zookeeper/zk"},
+	"internal/compat/collection":  {"go.mongodb.org/mongo-driver"},
+	"internal/compat/keeper":      {"github.com/go-zookeeper/zk"},
+	"internal/compat/mysqldb":     {"github.com/go-sql-driver/mysql"},
+	"internal/compat/database":    {"github.com/go-sql-driver/mysql"},
+	"internal/compat/testdb":      {"github.com/go-sql-driver/mysql"},
+	"compat/leaf":                 {"github.com/go-sql-driver/mysql", "github.com/go-zookeeper/zk"},
+	"compat/tinyid":               {"github.com/go-sql-driver/mysql"},
 }
 
 // aboveDrivers are the packages that may depend on every driver.
-var aboveDrivers = []string{"compat/*/serve", "internal/server", "internal/cli", "internal/configdoc", "internal/signalsdoc", "cmd/hapax", "server"}
+var aboveDrivers = []string{"internal/mount/*", "internal/server", "internal/cli", "internal/configdoc", "internal/signalsdoc", "cmd/hapax", "server"}
 
 // pkg is what go list tells of a package.
 type pkg struct {
@@ -177,7 +176,7 @@ func matches(pattern, name string) bool {
 
 // resolved returns what the rule allows a package that it is for.
 func (r rule) resolved(from string) []string {
-	rest, _ := strings.CutPrefix(from, "compat/")
+	rest, _ := strings.CutPrefix(from, "internal/mount/")
 	system, _, _ := strings.Cut(rest, "/")
 	var all []string
 	for _, pattern := range r.allow {
@@ -329,8 +328,8 @@ func TestViolations(t *testing.T) {
 		{"unknown package", ours("util", nil, nil), "util has no row"},
 		{"driver drags in another", ours("store/zkstore", nil, []string{"go.etcd.io/etcd/client/v3"}), "store/zkstore drags in go.etcd.io/etcd"},
 		{"routes drag in a driver", ours("compat/leaf/routes", nil, []string{"github.com/go-zookeeper/zk"}), "compat/leaf/routes drags in github.com/go-zookeeper/zk"},
-		{"mount imports another system", ours("compat/leaf/serve", []string{module + "/compat/tinyid"}, nil), "compat/leaf/serve imports compat/tinyid"},
-		{"mount imports the server", ours("compat/leaf/serve", []string{module + "/internal/server"}, nil), "compat/leaf/serve imports internal/server"},
+		{"mount imports another system", ours("internal/mount/leaf", []string{module + "/compat/tinyid"}, nil), "internal/mount/leaf imports compat/tinyid"},
+		{"mount imports the server", ours("internal/mount/leaf", []string{module + "/internal/server"}, nil), "internal/mount/leaf imports internal/server"},
 		{"mounts name a system", ours("internal/mount", []string{module + "/compat/leaf"}, nil), "internal/mount imports compat/leaf"},
 		{"compat imports the service", ours("compat/leaf", []string{module + "/internal/service"}, nil), "compat/leaf imports internal/service"},
 		{"service drags in a driver", ours("internal/service", nil, []string{"go.etcd.io/bbolt"}), "internal/service drags in go.etcd.io/bbolt"},

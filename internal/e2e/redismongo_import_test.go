@@ -17,7 +17,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/compat/redismongo/collection"
+	"github.com/hapax-id/hapax/internal/compat/collection"
 	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/mongostore"

@@ -22,9 +22,9 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/hapax-id/hapax"
-	uidgen "github.com/hapax-id/hapax/compat/uidgen/serve"
 	"github.com/hapax-id/hapax/compat/vesta/dubbo"
 	"github.com/hapax-id/hapax/internal/mount"
+	"github.com/hapax-id/hapax/internal/mount/uidgen"
 	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/plan"

@@ -3,10 +3,10 @@ package server
 import (
 	"testing"
 
-	leaf "github.com/hapax-id/hapax/compat/leaf/serve"
-	tinyid "github.com/hapax-id/hapax/compat/tinyid/serve"
-	vesta "github.com/hapax-id/hapax/compat/vesta/serve"
 	"github.com/hapax-id/hapax/internal/mount"
+	"github.com/hapax-id/hapax/internal/mount/leaf"
+	"github.com/hapax-id/hapax/internal/mount/tinyid"
+	"github.com/hapax-id/hapax/internal/mount/vesta"
 )
 
 func TestConnectionsFitFiles(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
-	leaf "github.com/hapax-id/hapax/compat/leaf/serve"
+	"github.com/hapax-id/hapax/internal/mount/leaf"
 	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/sqlstore/mysqlstore"

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hapax-id/hapax/compat/internal/spring"
+	"github.com/hapax-id/hapax/internal/compat/spring"
 )
 
 // Leaf's own layout, in which /decodeSnowflakeId reads a number whatever it is.

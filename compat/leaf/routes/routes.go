@@ -27,7 +27,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/compat/internal/spring"
+	"github.com/hapax-id/hapax/internal/compat/spring"
 )
 
 // An Issuer issues numbers of a tag.

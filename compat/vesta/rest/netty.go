@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/compat/internal/spring"
 	"github.com/hapax-id/hapax/compat/vesta"
+	"github.com/hapax-id/hapax/internal/compat/spring"
 )
 
 // incomplete stands before the -1 of a number that could not be made.

@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/compat/internal/spring"
 	"github.com/hapax-id/hapax/compat/vesta"
+	"github.com/hapax-id/hapax/internal/compat/spring"
 )
 
 const (

@@ -1,0 +1,74 @@
+package sequences
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/compat/sequences"
+	"github.com/hapax-id/hapax/internal/moves"
+	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/store/driver"
+)
+
+// maxFloors is how many columns a tag may name.
+const maxFloors = 8
+
+// floorsOf returns the columns of a source as its tag names them, and why it cannot name
+// all of them; neither for a source that feeds none. A tag names a URL by a reference
+// alone, so that no password gets into a store.
+func (d *database) floorsOf(s *sequences.Source) (all []service.FloorFrom, why string) {
+	switch {
+	case len(s.Feeds) == 0:
+		return nil, ""
+	case !sequences.IsReference(d.given):
+		return nil, "the URL was given itself, and a tag keeps no passwords: give env:NAME or file:PATH"
+	case len(s.Feeds) > maxFloors:
+		return nil, fmt.Sprintf("it feeds %d columns, and a tag names up to %d", len(s.Feeds), maxFloors)
+	}
+	for _, c := range s.Feeds {
+		if !c.Index {
+			return nil, fmt.Sprintf("%s has no index: %s", c, c.Create)
+		}
+		all = append(all, service.FloorFrom{URL: d.given, Table: c.Qualified, Column: c.Name})
+	}
+	return all, ""
+}
+
+// keepFloors has a source's tag name the columns, unless it names some, and returns what
+// stands in the way. That fails no move: the mark is above them already.
+func (d *database) keepFloors(ctx context.Context, to moves.Target, s *sequences.Source) (note string, err error) {
+	all, why := d.floorsOf(s)
+	if len(all) > 0 {
+		tag, err := to.Tag(ctx, s.Tag)
+		if err != nil || tag.Deleted || len(service.FloorsOf(tag)) > 0 {
+			return "", err
+		}
+		extra, err := service.WithFloors("", all)
+		if err != nil {
+			return "", err
+		}
+		if _, err = to.UpdateTag(ctx, s.Tag, driver.TagUpdate{Extra: &extra}); err != nil {
+			why = hapax.Message(err) + "; repeat this, or give hapax tags set " + s.Tag + " --floor-from"
+		}
+	}
+	if why == "" {
+		return "", nil
+	}
+	return fmt.Sprintf("tag %s has no floor_from: %s", s.Tag, why), nil
+}
+
+// floorArguments returns the flags by which hapax tags set names columns; empty where a
+// name has a comma, by which those flags are taken apart.
+func floorArguments(all []service.FloorFrom) string {
+	var b strings.Builder
+	for _, f := range all {
+		text := f.URL + "," + f.Table + "," + f.Column
+		if strings.Count(text, ",") != 2 {
+			return ""
+		}
+		b.WriteString(" --floor-from " + shellWord(text))
+	}
+	return b.String()
+}
