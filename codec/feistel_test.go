@@ -8,6 +8,18 @@ import (
 	"pgregory.net/rapid"
 )
 
+// A processor of another kind writes the same bytes.
+func TestPutBlock(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		lo, hi := rapid.Uint64().Draw(t, "lo"), rapid.Uint64().Draw(t, "hi")
+		var got, want [16]byte
+		putBlock(&got, lo, hi)
+		if putBlockPortable(&want, lo, hi); got != want {
+			t.Fatalf("%x, %x: %x here, and %x elsewhere", lo, hi, got, want)
+		}
+	})
+}
+
 // TestBijection takes every number of every small domain through every mixer. A
 // mixer that stays in the domain and can be undone is a bijection of it.
 func TestBijection(t *testing.T) {
