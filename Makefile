@@ -11,7 +11,7 @@ SEEDS ?= 1000
 # them wait; vet has looked at them before.
 RUN = $(GO) run ./internal/testservers/share $(GO) test -vet=off -p 4
 # Those that take longest come first, so that the others fill the time in which they wait.
-PACKAGES = ./internal/e2e ./store/... ./...
+PACKAGES = ./internal/e2e ./store/... ./internal/server . ./client ./compat/redismongo ./compat/sequences/serve ./...
 
 .PHONY: quick test tests vet systems cross modules race fuzz bench bench-rpc bench-redis bench-http bench-latency bench-tags lint generate fresh soak deps release release-test manifests site mutants clients
 
@@ -24,21 +24,22 @@ quick:
 # Ten minutes to be sure, half of that the next time: what is decided by logic, and real servers in a state that is
 # waited for; beside that, what needs no servers.
 test:
-	$(MAKE) --no-print-directory -j3 --output-sync=target tests vet race modules
+	$(MAKE) --no-print-directory -j3 --output-sync=target tests race modules vet
 
 tests:
 	$(RUN) -timeout 60m $(PACKAGES)
 
-# Also what is built for tests alone, and the code for other processors.
+# Also what is built for tests alone.
 vet:
-	for m in . bench examples/embedded examples/invitations examples/store; do $(GO) -C $$m vet ./... || exit; done
+	for m in . bench examples/embedded examples/generators examples/invitations examples/store deploy/check; do $(GO) -C $$m vet ./... || exit; done
 	$(GO) vet -tags hapaxtest ./internal/server
-	$(GO) test -tags purego -run 'Vectors|Feistel' ./codec
 
-# The packages that differ between systems, as those see them. It compiles the standard library anew for each.
+# The packages that differ between systems, as those see them, and the code for other processors. It compiles the standard
+# library anew for each.
 systems:
 	GOOS=darwin $(GO) vet . $(BY_SYSTEM)
 	GOOS=windows GOARCH=arm64 $(GO) vet . $(BY_SYSTEM) ./codec
+	$(GO) test -vet=off -tags purego -run 'Vectors|Feistel' ./codec
 
 # Builds the command for other systems; takes about four minutes the first time.
 cross:
@@ -47,16 +48,11 @@ cross:
 # The modules beside the root one: the examples run, Prometheus reads what is under deploy, a consumer of another make calls
 # the Dubbo server.
 modules:
-	$(GO) -C examples/embedded test ./...
-	$(GO) -C examples/generators test ./...
-	$(GO) -C examples/invitations test ./...
-	$(GO) -C examples/store test -vet=off ./...
-	$(GO) -C deploy/check test ./...
-	$(GO) -C compat/vesta/dubbo/interop test -vet=off ./...
+	for m in examples/embedded examples/generators examples/invitations examples/store deploy/check compat/vesta/dubbo/interop; do $(GO) -C $$m test -vet=off ./... || exit; done
 
 # The packages that everything else stands on, under the race detector.
 race:
-	$(GO) test -race -short -vet=off -timeout 60m $(RACE)
+	$(GO) test -race -short -tags brief -vet=off -timeout 60m $(RACE)
 
 # Every fuzz target on FUZZTIME inputs (or for a time: FUZZTIME=1m). The tests run the
 # seeds, and what fuzzing has found.

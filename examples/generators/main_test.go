@@ -12,7 +12,7 @@ import (
 func build(t *testing.T, dir, name, of string) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", path, ".")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-ldflags", "-s -w", "-o", path, ".")
 	cmd.Dir = of
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)

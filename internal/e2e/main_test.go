@@ -62,7 +62,7 @@ func runTests(m *testing.M) int {
 		defer os.RemoveAll(dir)
 		binary = filepath.Join(dir, "hapax")
 		var out []byte
-		if out, err = exec.Command("go", "build", "-tags", "hapaxtest", "-o", binary, "../../cmd/hapax").CombinedOutput(); err != nil {
+		if out, err = exec.Command("go", "build", "-tags", "hapaxtest", "-ldflags", "-s -w", "-o", binary, "../../cmd/hapax").CombinedOutput(); err != nil {
 			err = fmt.Errorf("%w\n%s", err, out)
 		}
 	}

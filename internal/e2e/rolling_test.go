@@ -23,7 +23,7 @@ import (
 func TestRollingUpgrade(t *testing.T) {
 	t.Parallel()
 	before := filepath.Join(t.TempDir(), "before")
-	if err := build("../..", before, "-tags", "hapaxtest", "-ldflags", "-X github.com/hapax-id/hapax.stamped=0.0.9"); err != nil {
+	if err := build("../..", before, "-tags", "hapaxtest", "-ldflags", "-s -w -X github.com/hapax-id/hapax.stamped=0.0.9"); err != nil {
 		t.Fatal(err)
 	}
 	rollingUpgrade(t, before, testservers.Redis(t).URL)
