@@ -59,6 +59,7 @@ type Fault struct {
 	Token      string `json:"token"`       // revoke: its name
 	Status     int    `json:"status"`      // answer
 	Body       string `json:"body"`        // answer
+	Store      string `json:"store"`       // misname: what the answer calls its store; nothing, if empty
 }
 
 // The faults, each with the field that it needs.
@@ -68,6 +69,7 @@ var faults = map[string]string{
 	"delay":   "ms",    // numbers are taken, and the answer comes later
 	"fail":    "code",  // nothing is done, and the answer is an error
 	"answer":  "",      // nothing is done, and the answer is any text: what stands between is no hapax server
+	"misname": "",      // numbers are taken, and the answer names another store than theirs
 	"limit":   "count", // no more than this many numbers
 	"restart": "ms",    // the server stops, and starts again over the same store
 	"wipe":    "",      // the server's store is replaced by an empty one

@@ -273,7 +273,7 @@ func (n *node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if !f.applies(seen) {
 			continue
 		}
-		if q.Fault = f.Do; f.Do == "delay" || f.Do == "lose" {
+		if q.Fault = f.Do; f.Do == "delay" || f.Do == "lose" || f.Do == "misname" {
 			after = append(after, f)
 			continue
 		}
@@ -302,8 +302,14 @@ func (n *node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r.Body, r.ContentLength = io.NopCloser(strings.NewReader(string(body))), int64(len(body))
 	handler.ServeHTTP(a, r)
 	for _, f := range after {
-		if f.Do == "lose" {
+		switch f.Do {
+		case "lose":
 			a.lose()
+		case "misname":
+			a.header.Set(api.StoreHeader, f.Store)
+			if f.Store == "" {
+				a.header.Del(api.StoreHeader)
+			}
 		}
 		timer := time.NewTimer(f.pause())
 		select {
