@@ -11,64 +11,39 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/hapax-id/hapax/internal/zksession"
 	"github.com/hapax-id/hapax/store/driver"
 )
 
-// own is the row of the process that beats on this handle, as it was written last. A
-// write of it is on condition of the version that the one before has left, and those who
-// only look at it are on condition of that version, too.
-type own struct {
-	convoy driver.Convoy
-
-	mu    sync.Mutex // guards what follows
-	key   driver.Key
-	cell  driver.Cell
-	found map[driver.Key]driver.Cell // the counters as they were found last
+// last are rows as they were written or seen last on a link: the one of the process that beats on
+// this handle, and the counters. A write of the process's row is on condition of the version that
+// the one before has left, and those who only look at it are on condition of that version, too.
+type last struct {
+	mu    sync.Mutex // guards cells
+	cells map[driver.Key]driver.Cell
 }
 
-// last returns a counter's row, as far as it is known on a link and in a generation.
-func (o *own) last(key driver.Key, l *link, generation int32) (cell driver.Cell, known bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	cell = o.found[key]
-	seen, known := cell.Version.(version)
-	return cell, known && seen.link == l && seen.generation == generation
+// of returns a row; not a known one where nothing is.
+func (l *last) of(key driver.Key) driver.Cell {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.cells[key]
+}
+
+func (l *last) put(key driver.Key, cell driver.Cell) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cells == nil {
+		l.cells = map[driver.Key]driver.Cell{}
+	}
+	l.cells[key] = cell
 }
 
 // forget has everything be read again.
-func (o *own) forget() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.cell, o.found = driver.Cell{}, nil
-}
-
-func (o *own) note(key driver.Key, cell driver.Cell) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.found == nil {
-		o.found = map[driver.Key]driver.Cell{}
-	}
-	o.found[key] = cell
-}
-
-// take returns the row, if it is this one, and forgets it where it is going to be
-// written.
-func (o *own) take(key driver.Key, writes bool) (cell driver.Cell) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.key == key {
-		cell = o.cell
-	}
-	if writes {
-		o.cell = driver.Cell{}
-	}
-	return cell
-}
-
-func (o *own) put(key driver.Key, cell driver.Cell) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.key, o.cell = key, cell
+func (l *last) forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clear(l.cells)
 }
 
 // Step implements driver.KV. It is one multi. Where it raises a row, that is the beat of
@@ -78,7 +53,7 @@ func (s *space) Step(ctx context.Context, step driver.Step) (driver.Result, erro
 		return s.sifted(ctx, step, false)
 	}
 	first := step.Raise[0]
-	beat, leads, ended, err := s.own.convoy.Join(ctx, first.Key.Name, first.Value)
+	beat, leads, ended, err := s.convoy.Join(ctx, first.Key.Name, first.Value)
 	if err != nil {
 		return driver.Result{}, s.unavailable(ctx, err)
 	}
@@ -159,7 +134,7 @@ func (s *space) try(ctx context.Context, step driver.Step, leads bool) (driver.R
 		return driver.Result{}, err
 	}
 	changes := slices.Concat(step.Then, step.Each)
-	p := plan{space: s, link: l, generation: l.generation.Load()}
+	p := plan{space: s, link: l, generation: l.generation.Load(), writes: map[driver.Key]bool{}, mineAt: -1}
 	if len(changes) > 0 {
 		p.generation = changes[0].Old.Version.(version).generation
 	}
@@ -168,11 +143,9 @@ func (s *space) try(ctx context.Context, step driver.Step, leads bool) (driver.R
 			return s.refused(ctx, l, step)
 		}
 	}
-	ok, err := p.begin(ctx, step, leads)
-	if err != nil {
+	if ok, err := p.begin(ctx, step, leads); err != nil {
 		return driver.Result{}, err
-	}
-	if !ok {
+	} else if !ok {
 		return s.refused(ctx, l, step)
 	}
 	rowsAt := make([]int, len(changes))
@@ -181,33 +154,18 @@ func (s *space) try(ctx context.Context, step driver.Step, leads bool) (driver.R
 	}
 	looked := make([]driver.Cell, len(step.Look))
 	for i, key := range step.Look {
-		if cell, ok := s.own.last(key, l, p.generation); ok && !p.writes[key] {
+		if cell := l.last.of(key); key.Table == driver.TableGuard && p.sees(cell) && !p.writes[key] {
 			looked[i] = cell
 			p.check(key, cell)
 		}
 	}
-	replies, err := s.step(ctx, l, p.generation, p.renews, p.ops)
-	if errors.Is(err, zk.ErrNoNode) {
-		for parent := range p.parents {
-			if made := s.create(ctx, l, parent, []byte{}); made != nil && !errors.Is(made, zk.ErrNodeExists) {
-				return driver.Result{}, s.unavailable(ctx, made)
-			}
-		}
-		replies, err = s.step(ctx, l, p.generation, p.renews, p.ops)
-	}
+	replies, err := p.commit(ctx)
 	switch {
 	case isRefused(err):
-		s.own.forget()
+		l.last.forget()
 		return s.refused(ctx, l, step)
 	case err != nil:
 		return driver.Result{}, s.unavailable(ctx, err)
-	}
-	if l.given {
-		for _, r := range replies {
-			if r.Stat != nil {
-				l.answers.note(r.Stat.Mzxid)
-			}
-		}
 	}
 	r := driver.Result{Met: true, Primary: l.primary(), Look: looked}
 	for i, c := range changes {
@@ -219,27 +177,28 @@ func (s *space) try(ctx context.Context, step driver.Step, leads bool) (driver.R
 		if p.mineAt >= 0 {
 			p.mine.Version = p.written(replies, p.mineAt)
 		}
-		s.own.put(step.Raise[0].Key, p.mine)
+		l.last.put(step.Raise[0].Key, p.mine)
 	}
-	return r, s.lookAfter(ctx, l, p.generation, step.Look, looked)
+	return r, s.lookAfter(ctx, l, step.Look, looked)
 }
 
 // lookAfter reads those rows that the step itself did not look at.
-func (s *space) lookAfter(ctx context.Context, l *link, generation int32, keys []driver.Key, looked []driver.Cell) error {
+func (s *space) lookAfter(ctx context.Context, l *link, keys []driver.Key, looked []driver.Cell) error {
+	var nodes []string
+	var at []int
 	for i, key := range keys {
-		if looked[i].Known || key.Table == driver.TableBeats {
-			continue
-		}
-		raw, v, err := s.peek(ctx, l, s.node(key))
-		if err != nil {
-			return err
-		}
-		looked[i] = driver.Cell{Value: raw, Known: true, Version: version{l, generation, v}}
-		if raw != nil && key.Table == driver.TableGuard {
-			s.own.note(key, looked[i])
+		if !looked[i].Known && key.Table != driver.TableBeats {
+			nodes, at = append(nodes, s.node(key)), append(at, i)
 		}
 	}
-	return nil
+	cells, err := s.cells(ctx, l, driver.Lagging, nodes...) // the server has just done the step
+	for i, cell := range cells {
+		looked[at[i]] = cell
+		if key := keys[at[i]]; cell.Value != nil && key.Table == driver.TableGuard {
+			l.last.put(key, cell)
+		}
+	}
+	return err
 }
 
 // A plan is the multi of a step, as it is put together.
@@ -248,10 +207,9 @@ type plan struct {
 	link       *link
 	generation int32 // that the store is to be of
 
-	ops     []any
-	renews  bool // the generation has to be raised
-	writes  map[driver.Key]bool
-	parents map[string]bool // of nodes that are made
+	ops    []any
+	renews bool // the generation has to be raised
+	writes map[driver.Key]bool
 
 	mine   driver.Cell // the first row that is raised, as it is to be
 	mineAt int         // where it is written; -1: it is not
@@ -267,20 +225,8 @@ func (p *plan) sees(cell driver.Cell) bool {
 func (p *plan) change(key driver.Key, old driver.Cell, next []byte) int {
 	ops, renews := p.space.change(key, old, next)
 	p.ops, p.renews = append(p.ops, ops...), p.renews || renews
-	if p.writes == nil {
-		p.writes = map[driver.Key]bool{}
-	}
 	p.writes[key] = true
-	p.makes(key)
 	return len(p.ops) - 1
-}
-
-// makes notes that a row's node may be made.
-func (p *plan) makes(key driver.Key) {
-	if p.parents == nil {
-		p.parents = map[string]bool{}
-	}
-	p.parents[path.Dir(p.space.node(key))] = true
 }
 
 // check adds the condition that a row that is there is as it was.
@@ -291,37 +237,18 @@ func (p *plan) check(key driver.Key, cell driver.Cell) {
 // begin adds the conditions of a step and the rows that it raises. It reports false where
 // they do not hold.
 func (p *plan) begin(ctx context.Context, step driver.Step, leads bool) (bool, error) {
-	p.mineAt = -1
-	var known driver.Cell // the row of the first raise, unless it has to be read
-	if len(step.Raise) > 0 {
-		first := step.Raise[0]
-		least := first.Value
-		for _, c := range step.If {
-			if leads && c.Key == first.Key && c.Least != nil {
-				least = c.Least
-			}
-		}
-		if known = p.space.own.take(first.Key, leads); !p.sees(known) || bytes.Compare(known.Value, least) < 0 {
-			known = driver.Cell{}
-		}
-	}
-	row := func(key driver.Key) (cell driver.Cell, err error) {
-		if cell = known; len(step.Raise) == 0 || key != step.Raise[0].Key || !cell.Known {
-			cell, err = p.space.read(ctx, key)
-		}
-		if len(step.Raise) > 0 && key == step.Raise[0].Key {
-			known = cell
-		}
-		return cell, err
+	rows, err := p.rows(ctx, step, leads)
+	if err != nil {
+		return false, err
 	}
 	for _, c := range step.If {
 		switch {
 		case c.Least != nil:
-			cell, err := row(c.Key)
-			if err != nil || !p.sees(cell) || bytes.Compare(cell.Value, c.Least) < 0 {
-				return false, err
+			cell := rows[c.Key]
+			if !p.sees(cell) || bytes.Compare(cell.Value, c.Least) < 0 {
+				return false, nil
 			}
-			if !slices.ContainsFunc(step.Raise, func(r driver.Put) bool { return r.Key == c.Key }) {
+			if !raises(step, c.Key) { // else its write has the condition
 				p.check(c.Key, cell)
 			}
 		case c.Same.Value != nil:
@@ -332,15 +259,13 @@ func (p *plan) begin(ctx context.Context, step driver.Step, leads bool) (bool, e
 		default:
 			node := p.space.node(c.Key)
 			p.ops = append(p.ops, &zk.CreateRequest{Path: node, Data: []byte{}, Acl: p.space.acl}, &zk.DeleteRequest{Path: node, Version: 0})
-			p.makes(c.Key)
 		}
 	}
 	for i, r := range step.Raise {
-		cell, err := row(r.Key)
-		if err != nil || !p.sees(cell) {
-			return false, err
+		cell, at := rows[r.Key], -1
+		if !p.sees(cell) {
+			return false, nil
 		}
-		at := -1
 		if bytes.Compare(cell.Value, r.Value) < 0 {
 			at = p.change(r.Key, cell, r.Value)
 			cell.Value = r.Value
@@ -352,6 +277,55 @@ func (p *plan) begin(ctx context.Context, step driver.Step, leads bool) (bool, e
 		}
 	}
 	return true, nil
+}
+
+// rows returns the rows that are to be at least something, or raised: the first of the raised ones
+// as it was written last, where that is enough, and the others as they are.
+func (p *plan) rows(ctx context.Context, step driver.Step, leads bool) (map[driver.Key]driver.Cell, error) {
+	rows := map[driver.Key]driver.Cell{}
+	if len(step.Raise) > 0 {
+		first := step.Raise[0]
+		least := first.Value
+		for _, c := range step.If {
+			if leads && c.Key == first.Key && c.Least != nil {
+				least = c.Least
+			}
+		}
+		if cell := p.link.last.of(first.Key); p.sees(cell) && bytes.Compare(cell.Value, least) >= 0 {
+			rows[first.Key] = cell
+		}
+		if leads { // until the outcome is known
+			p.link.last.put(first.Key, driver.Cell{})
+		}
+	}
+	var keys []driver.Key
+	add := func(key driver.Key) {
+		if _, there := rows[key]; !there {
+			rows[key] = driver.Cell{}
+			keys = append(keys, key)
+		}
+	}
+	for _, c := range step.If {
+		if c.Least != nil {
+			add(c.Key)
+		}
+	}
+	for _, r := range step.Raise {
+		add(r.Key)
+	}
+	if len(keys) == 0 {
+		return rows, nil
+	}
+	cells, err := p.space.Get(ctx, driver.Current, keys...)
+	for i, cell := range cells {
+		rows[keys[i]] = cell
+	}
+	return rows, err
+}
+
+// raises reports whether a step raises a row.
+func raises(step driver.Step, key driver.Key) bool {
+	return slices.ContainsFunc(step.Raise, func(r driver.Put) bool { return r.Key == key })
 }
 
 // written is the version that a write has left, by its place among the replies of the
@@ -369,22 +343,15 @@ func (p *plan) written(replies []zk.MultiResponse, at int) version {
 func (s *space) refused(ctx context.Context, l *link, step driver.Step) (driver.Result, error) {
 	l.stale.Store(true)
 	r := driver.Result{Then: make([]driver.Outcome, len(step.Then)), Each: make([]driver.Outcome, len(step.Each)), Look: make([]driver.Cell, len(step.Look))}
-	for _, c := range step.If {
-		cell, err := s.read(ctx, c.Key)
-		if err != nil {
-			return driver.Result{}, err
-		}
-		r.If = append(r.If, cell)
+	keys := make([]driver.Key, len(step.If), len(step.If)+len(step.Look))
+	for i, c := range step.If {
+		keys[i] = c.Key
 	}
-	for i, key := range step.Look {
-		if key.Table == driver.TableBeats {
-			continue
-		}
-		var err error
-		if r.Look[i], err = s.read(ctx, key); err != nil {
-			return driver.Result{}, err
-		}
+	cells, err := s.Get(ctx, driver.Current, append(keys, step.Look...)...)
+	if err != nil {
+		return driver.Result{}, err
 	}
+	r.If, r.Look = cells[:len(step.If):len(step.If)], cells[len(step.If):]
 	return r, nil
 }
 
@@ -405,16 +372,28 @@ func (s *space) change(key driver.Key, old driver.Cell, next []byte) (ops []any,
 	return []any{&zk.SetDataRequest{Path: node, Data: next, Version: seen.of}}, false
 }
 
-// step makes changes in one atomic step, on condition that the store is of the
+// commit makes the changes in one atomic step, on condition that the store is of the plan's
 // generation, which it raises if they ask for it. Its own reply comes first.
-func (s *space) step(ctx context.Context, l *link, generation int32, renews bool, ops []any) ([]zk.MultiResponse, error) {
-	var store any = &zk.CheckVersionRequest{Path: s.storeNode(), Version: generation}
-	if renews {
-		store = &zk.SetDataRequest{Path: s.storeNode(), Data: s.identity(), Version: generation}
+func (p *plan) commit(ctx context.Context) ([]zk.MultiResponse, error) {
+	s := p.space
+	var store any = &zk.CheckVersionRequest{Path: s.storeNode(), Version: p.generation}
+	if p.renews {
+		store = &zk.SetDataRequest{Path: s.storeNode(), Data: s.identity(), Version: p.generation}
 	}
-	replies, err := s.multi(ctx, l, append([]any{store}, ops...)...)
-	if err == nil && renews {
-		l.generation.Store(replies[0].Stat.Version)
+	ops := append([]any{store}, p.ops...)
+	replies, err := s.multi(ctx, p.link, ops)
+	if errors.Is(err, zk.ErrNoNode) { // or above one that is to be made
+		for _, op := range p.ops {
+			if c, ok := op.(*zk.CreateRequest); ok {
+				if made := s.create(ctx, p.link, path.Dir(c.Path), []byte{}); made != nil && !errors.Is(made, zk.ErrNodeExists) {
+					return nil, made
+				}
+			}
+		}
+		replies, err = s.multi(ctx, p.link, ops)
+	}
+	if err == nil && p.renews {
+		p.link.generation.Store(replies[0].Stat.Version)
 	}
 	return replies, err
 }
@@ -426,10 +405,12 @@ func isRefused(err error) bool {
 }
 
 // multi makes changes in one atomic step.
-func (s *space) multi(ctx context.Context, l *link, ops ...any) ([]zk.MultiResponse, error) {
-	replies, err := call(ctx, s, l, func(conn *zk.Conn) ([]zk.MultiResponse, error) { return conn.Multi(ops...) })
+func (s *space) multi(ctx context.Context, l *link, ops []any) ([]zk.MultiResponse, error) {
+	replies, err := zksession.Call(ctx, l.Session, func(conn *zk.Conn) ([]zk.MultiResponse, error) { return conn.Multi(ops...) })
 	for _, reply := range replies {
-		err = cmp.Or(err, reply.Error)
+		if err = cmp.Or(err, reply.Error); s.given != nil && reply.Stat != nil { // no connection tells of it
+			l.answers.note(reply.Stat.Mzxid)
+		}
 	}
 	return replies, err
 }

@@ -9,6 +9,8 @@ import (
 	"io"
 	"net"
 	"time"
+
+	"github.com/hapax-id/hapax/internal/zksession"
 )
 
 // The client library reads each node by a request of its own. ZooKeeper 3.6 and later
@@ -43,7 +45,7 @@ var errReply = errors.New("the answer to multiRead is not understood")
 
 // readMany returns what the named nodes hold, nil for those that there are not.
 func (s *space) readMany(ctx context.Context, l *link, parent string, names []string) ([][]byte, error) {
-	conn, err := dialServer(ctx, l.conn.Server(), s.tls)
+	conn, err := zksession.Dial(ctx, l.Conn.Server(), s.tls)
 	if err != nil {
 		return nil, err
 	}

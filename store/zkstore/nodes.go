@@ -14,14 +14,13 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/zksession"
 	"github.com/hapax-id/hapax/store/driver"
 )
 
 const (
-	format = 3 // of the nodes
-
-	maxCalls   = 128 // requests under way on one handle
-	listBranch = 64  // requests under way for one listing
+	format     = 3  // of the nodes
+	listBranch = 64 // requests under way for one listing
 )
 
 // renewVersion is the version at which a node is made anew, with version zero:
@@ -42,21 +41,19 @@ type space struct {
 
 	renewAt int32
 
-	slots chan struct{} // one token for each request under way
-	kept  atomic.Pointer[listing]
-	life  context.Context    // ends with the handle
-	end   context.CancelFunc // ends life
-	own   own
+	kept   atomic.Pointer[listing]
+	life   context.Context // ends with the handle
+	end    context.CancelCauseFunc
+	convoy driver.Convoy // see Step
 
-	running sync.WaitGroup // every goroutine of the handle; started under mu
+	running sync.WaitGroup // every goroutine of the handle
 
-	mu       sync.Mutex // guards everything below
-	closed   bool
-	link     *link    // the latest one
-	attempt  *attempt // to replace it; nil: none
-	failures int      // attempts that failed in a row
-	id       string   // the store ID; empty until it was read once
-	given    *zk.Conn // the caller's connection; nil: the handle makes its own
+	mu       sync.Mutex // guards everything below, and end
+	link     *link      // the latest one
+	attempt  *attempt   // to replace it; nil: none
+	failures int        // attempts that failed in a row
+	id       string     // the store ID; empty until it was read once
+	given    *zk.Conn   // the caller's connection; nil: the handle makes its own
 }
 
 // A version recognises a node's content. It counts only on the link that it was
@@ -91,65 +88,63 @@ func (s *space) unavailable(ctx context.Context, err error) error {
 	return s.calls.Unavailable(ctx, err)
 }
 
-// get returns a node's content and version, nil if there is no node. The sync
-// before makes the server, which may lag behind its leader, catch up.
-func (s *space) get(ctx context.Context, l *link, node string) ([]byte, int32, error) {
-	return s.look(ctx, l, node, true)
-}
-
-// peek is get without the sync, for a server that has just done something for this
-// handle.
-func (s *space) peek(ctx context.Context, l *link, node string) ([]byte, int32, error) {
-	return s.look(ctx, l, node, false)
-}
-
-func (s *space) look(ctx context.Context, l *link, node string, sync bool) ([]byte, int32, error) {
-	type content struct {
-		raw     []byte
-		version int32
-	}
-	c, err := call(ctx, s, l, func(conn *zk.Conn) (content, error) {
-		if sync {
-			if _, err := conn.Sync(node); err != nil {
-				return content{}, err
+// cells reads nodes, many at the same time; current ones, where a sync comes before: it makes the
+// server, which may lag behind its leader, catch up.
+func (s *space) cells(ctx context.Context, l *link, from driver.Freshness, nodes ...string) ([]driver.Cell, error) {
+	reading, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	cells := make([]driver.Cell, len(nodes))
+	generation := l.generation.Load() // before the nodes: what is made anew meanwhile is not taken for what it was
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	read := func(conn *zk.Conn) (struct{}, error) {
+		for i := next.Add(1) - 1; i < int64(len(nodes)) && reading.Err() == nil; i = next.Add(1) - 1 {
+			raw, stat, err := conn.Get(nodes[i])
+			switch {
+			case err == nil:
+				cells[i] = driver.Cell{Value: append([]byte{}, raw...), Known: true, Version: version{l, generation, stat.Version}}
+			case errors.Is(err, zk.ErrNoNode):
+				cells[i] = driver.Cell{Known: true, Version: version{l, generation, 0}}
+			default:
+				return struct{}{}, err
 			}
 		}
-		raw, stat, err := conn.Get(node)
-		if err != nil {
-			return content{}, err
+		return struct{}{}, nil
+	}
+	var err error
+	if from == driver.Current && len(nodes) > 0 {
+		_, err = zksession.Call(ctx, l.Session, func(conn *zk.Conn) (string, error) { return conn.Sync(nodes[0]) })
+	}
+	if err == nil {
+		for range min(listBranch, len(nodes)) {
+			wg.Go(func() {
+				if _, err := zksession.Call(reading, l.Session, read); err != nil {
+					stop(err)
+				}
+			})
 		}
-		return content{append([]byte{}, raw...), stat.Version}, nil
-	})
-	if errors.Is(err, zk.ErrNoNode) {
-		return nil, 0, nil
+		wg.Wait()
+		err = context.Cause(reading)
 	}
 	if err != nil {
-		return nil, 0, s.unavailable(ctx, err)
+		return nil, s.unavailable(ctx, err) // and cells may still be written to
 	}
-	return c.raw, c.version, nil
+	return cells, nil
 }
 
-// read returns a row that is current.
-func (s *space) read(ctx context.Context, key driver.Key) (driver.Cell, error) {
-	l, err := s.current(ctx)
+// get returns a node's content, nil if there is no node, and its version.
+func (s *space) get(ctx context.Context, l *link, node string) ([]byte, int32, error) {
+	cells, err := s.cells(ctx, l, driver.Current, node)
 	if err != nil {
-		return driver.Cell{}, err
+		return nil, 0, err
 	}
-	if l.stale.Swap(false) {
-		if err := s.verify(ctx, l); err != nil {
-			l.stale.Store(true)
-			return driver.Cell{}, err
-		}
-	}
-	generation := l.generation.Load()
-	raw, v, err := s.get(ctx, l, s.node(key))
-	return driver.Cell{Value: raw, Known: err == nil, Version: version{l, generation, v}}, err
+	return cells[0].Value, cells[0].Version.(version).of, nil
 }
 
 // create makes a node, and those above it where they are missing.
 func (s *space) create(ctx context.Context, l *link, node string, raw []byte) error {
 	try := func() error {
-		_, err := call(ctx, s, l, func(conn *zk.Conn) (string, error) { return conn.Create(node, raw, 0, s.acl) })
+		_, err := zksession.Call(ctx, l.Session, func(conn *zk.Conn) (string, error) { return conn.Create(node, raw, 0, s.acl) })
 		return err
 	}
 	err := try()
@@ -176,51 +171,21 @@ const minKept = 500
 
 // Get implements driver.KV.
 func (s *space) Get(ctx context.Context, from driver.Freshness, keys ...driver.Key) ([]driver.Cell, error) {
-	cells := make([]driver.Cell, len(keys))
-	if from == driver.Current {
-		return s.readAll(ctx, keys)
-	}
 	l, err := s.current(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if from == driver.Current && l.stale.Swap(false) {
+		if err := s.verify(ctx, l); err != nil {
+			l.stale.Store(true)
+			return nil, err
+		}
 	}
 	nodes := make([]string, len(keys))
 	for i, key := range keys {
 		nodes[i] = s.node(key)
 	}
-	raws, err := s.readEach(ctx, l, nodes)
-	if err != nil {
-		return nil, s.unavailable(ctx, err)
-	}
-	for i, raw := range raws {
-		cells[i] = driver.Cell{Value: raw, Known: true}
-	}
-	return cells, nil
-}
-
-// readAll reads rows that are current, many at the same time.
-func (s *space) readAll(ctx context.Context, keys []driver.Key) ([]driver.Cell, error) {
-	cells, errs := make([]driver.Cell, len(keys)), make([]error, len(keys))
-	if len(keys) == 1 {
-		cell, err := s.read(ctx, keys[0])
-		return []driver.Cell{cell}, err
-	}
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, listBranch)
-	for i, key := range keys {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			cells[i], errs[i] = s.read(ctx, key)
-		})
-	}
-	wg.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return nil, err
-		}
-	}
-	return cells, nil
+	return s.cells(ctx, l, from, nodes...)
 }
 
 // Scan implements driver.KV.
@@ -244,7 +209,7 @@ func (s *space) Scan(ctx context.Context, table, after string, limit int) (rows 
 		names = names[len(page):]
 		raws, err := s.contents(ctx, l, parent, page)
 		if err != nil {
-			return nil, s.unavailable(ctx, err)
+			return nil, err
 		}
 		for i, raw := range raws {
 			if raw != nil { // else it was removed meanwhile
@@ -261,7 +226,7 @@ func (s *space) names(ctx context.Context, l *link, parent string) ([]string, er
 	if kept != nil && (kept.link != l || kept.parent != parent) {
 		kept = nil
 	}
-	fresh, err := call(ctx, s, l, func(conn *zk.Conn) (*listing, error) {
+	fresh, err := zksession.Call(ctx, l.Session, func(conn *zk.Conn) (*listing, error) {
 		if _, err := conn.Sync(parent); err != nil {
 			return nil, err
 		}
@@ -298,10 +263,13 @@ func (s *space) names(ctx context.Context, l *link, parent string) ([]string, er
 
 // contents returns what the named nodes hold, nil for those that there are not.
 func (s *space) contents(ctx context.Context, l *link, parent string, names []string) ([][]byte, error) {
-	if len(names) >= bulkFrom && !l.given && !l.oneByOne.Load() {
+	if len(names) >= bulkFrom && s.given == nil && !l.oneByOne.Load() {
 		raws, err := s.readMany(ctx, l, parent, names)
-		if err == nil || ctx.Err() != nil {
-			return raws, err
+		switch {
+		case err == nil:
+			return raws, nil
+		case ctx.Err() != nil:
+			return nil, s.unavailable(ctx, err)
 		}
 		l.oneByOne.Store(true)
 	}
@@ -309,41 +277,12 @@ func (s *space) contents(ctx context.Context, l *link, parent string, names []st
 	for i, name := range names {
 		nodes[i] = parent + "/" + escape(name)
 	}
-	return s.readEach(ctx, l, nodes)
-}
-
-// readEach reads nodes one by one. Each of the requests under way is made by a goroutine
-// that goes on with the next one.
-func (s *space) readEach(ctx context.Context, l *link, nodes []string) ([][]byte, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	raws := make([][]byte, len(nodes))
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	for range min(listBranch, len(nodes)) {
-		wg.Go(func() {
-			_, err := call(ctx, s, l, func(conn *zk.Conn) (struct{}, error) {
-				for i := next.Add(1) - 1; i < int64(len(nodes)) && ctx.Err() == nil; i = next.Add(1) - 1 {
-					raw, _, err := conn.Get(nodes[i])
-					switch {
-					case err == nil:
-						raws[i] = append([]byte{}, raw...)
-					case !errors.Is(err, zk.ErrNoNode):
-						return struct{}{}, err
-					}
-				}
-				return struct{}{}, nil
-			})
-			if err != nil {
-				cancel(err)
-			}
-		})
+	cells, err := s.cells(ctx, l, driver.Lagging, nodes...)
+	raws := make([][]byte, len(cells))
+	for i, cell := range cells {
+		raws[i] = cell.Value
 	}
-	wg.Wait()
-	if err := context.Cause(ctx); err != nil {
-		return nil, err // and raws may still be written to
-	}
-	return raws, nil
+	return raws, err
 }
 
 // identity is the content of the node "store".

@@ -4,23 +4,28 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"net"
 	"runtime"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
-
-	"github.com/go-zookeeper/zk"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/driver"
 )
+
+// read returns a row that is current.
+func (s *space) read(ctx context.Context, key driver.Key) (driver.Cell, error) {
+	cells, err := s.Get(ctx, driver.Current, key)
+	if err != nil {
+		return driver.Cell{}, err
+	}
+	return cells[0], nil
+}
 
 // TestEscape: every name has a node name of its own that ZooKeeper takes.
 func TestEscape(t *testing.T) {
@@ -164,7 +169,7 @@ func TestVersionsComeRound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.conn.Set(a.space.storeNode(), driver.EncodeRow(identity{"another", format}), -1); err != nil {
+	if _, err := l.Conn.Set(a.space.storeNode(), driver.EncodeRow(identity{"another", format}), -1); err != nil {
 		t.Fatal(err)
 	}
 	for what, w := range map[string]struct {
@@ -179,44 +184,6 @@ func TestVersionsComeRound(t *testing.T) {
 			t.Errorf("the read after the %s: error is %v; want ErrStoreReplaced", what, err)
 		}
 	}
-}
-
-// TestLinkConnectsOnce: the library, which would take the session up again where
-// a connection was lost, is refused a second one.
-func TestLinkConnectsOnce(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var accepted atomic.Int64
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			accepted.Add(1)
-			_ = conn.Close()
-		}
-	})
-	l, err := newLink(t.Context(), listener.Addr().String(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for attempts := 0; attempts < 3; { // the third begins when the second has ended
-		if e := <-l.events; e.State == zk.StateConnecting {
-			attempts++
-		}
-	}
-	if n := accepted.Load(); n != 1 {
-		t.Errorf("the link has connected %d times; want once", n)
-	}
-	l.close()
-	if err := listener.Close(); err != nil {
-		t.Error(err)
-	}
-	wg.Wait()
 }
 
 // TestCloseEndsGoroutines: also while calls hang because the server does not

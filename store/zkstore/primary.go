@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/hapax-id/hapax/internal/zksession"
 )
 
 // primary identifies the server that has answered on a link: see driver.Contact. It is the epoch of the
@@ -33,22 +35,22 @@ const runUnit = 1 << 24
 // of it. The servers of an ensemble number sessions each for itself. Where the server does not
 // tell, elections alone count.
 func (s *space) identifyRun(ctx context.Context, l *link) error {
-	if l.given { // its session outlasts the server
+	if s.given != nil { // its session outlasts the server
 		return nil
 	}
 	type told struct {
 		config []byte
 		ok     bool
 	}
-	t, err := call(ctx, s, l, func(conn *zk.Conn) (told, error) {
+	t, err := zksession.Call(ctx, l.Session, func(conn *zk.Conn) (told, error) {
 		raw, _, err := conn.Get("/zookeeper/config")
-		if isLost(err) {
+		if zksession.IsLost(err) {
 			return told{}, err
 		}
 		return told{raw, err == nil}, nil // there may be no such node, or it is not to be read
 	})
 	if err == nil && t.ok && len(t.config) == 0 {
-		l.run = fmt.Sprint(l.conn.SessionID() / runUnit)
+		l.run = fmt.Sprint(l.Conn.SessionID() / runUnit)
 	}
 	return err
 }

@@ -155,15 +155,14 @@ func New(ctx context.Context, conn *zk.Conn, path string, acl []zk.ACL, opts Opt
 }
 
 func newStore(path string, hosts []string, opts Options) *Store {
-	life, end := context.WithCancel(context.Background())
+	life, end := context.WithCancelCause(context.Background())
 	k := &space{
 		calls: driver.Calls{Service: "ZooKeeper at " + strings.Join(hosts, ","), Timeout: opts.Timeout},
 		hosts: hosts,
 		base:  "/" + path,
 		looks: opts.Look, existing: opts.Existing,
 		renewAt: renewVersion,
-		own:     own{convoy: driver.Convoy{Alone: true}},
-		slots:   make(chan struct{}, maxCalls),
+		convoy:  driver.Convoy{Alone: true},
 		life:    life,
 		end:     end,
 	}
@@ -261,10 +260,9 @@ func (s *Store) Close() error {
 	if !s.space.calls.End() {
 		return nil
 	}
-	s.space.mu.Lock()
-	s.space.closed = true
+	s.space.mu.Lock() // whoever begins to connect has seen the store open, and is waited for
+	s.space.end(fmt.Errorf("%w: the store in %s", hapax.ErrClosed, s.space.calls.Service))
 	s.space.mu.Unlock()
-	s.space.end()
 	s.space.running.Wait()
 	return nil
 }

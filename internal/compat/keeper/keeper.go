@@ -17,29 +17,21 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/zksession"
 )
 
 const (
 	sessionTimeout = 6 * time.Second
-	dialWithin     = 2 * time.Second
-	silentFor      = 2 * sessionTimeout / 3 // pings come more often
-	maxCalls       = 64                     // requests under way
-	maxReply       = 8 << 20                // bytes
-	maxRequest     = 256 << 10              // bytes
+	maxCalls       = 64      // requests under way
+	maxReply       = 8 << 20 // bytes
 )
 
-// A Session is a connection to an ensemble, which renews itself.
+// A Session is a session with an ensemble, which renews itself.
 type Session struct {
-	conn    *zk.Conn
+	session *zksession.Session
 	address string // of the ensemble, for messages
 	timeout time.Duration
-	slots   chan struct{}
-	life    context.Context
-	end     context.CancelFunc
-
-	mu      sync.Mutex // guards closed, and starts of calls
-	closed  bool
-	running sync.WaitGroup
+	login   sync.WaitGroup
 }
 
 // An Ensemble is what a URL tells.
@@ -83,128 +75,36 @@ func Parse(rawURL string) (e Ensemble, ok bool) {
 	return e, ok
 }
 
-type silence struct{}
-
-func (silence) Printf(string, ...any) {}
-
 // Open begins a session. It connects in the background; no call takes longer than timeout.
 func Open(e Ensemble, timeout time.Duration) (*Session, error) {
-	s := &Session{address: strings.Join(e.Hosts, ","), timeout: timeout, slots: make(chan struct{}, maxCalls)}
-	s.life, s.end = context.WithCancel(context.Background())
-	conn, events, err := zk.Connect(e.Hosts, sessionTimeout, zk.WithDialer(s.dial),
-		zk.WithLogger(silence{}), zk.WithLogInfo(false), // errors are returned
-		zk.WithMaxBufferSize(maxReply), zk.WithMaxConnBufferSize(maxRequest))
+	session, err := zksession.Open(context.Background(), e.Hosts, zksession.Options{Timeout: sessionTimeout, MaxReply: maxReply, MaxCalls: maxCalls})
 	if err != nil {
 		return nil, fmt.Errorf("%w: ZooKeeper: %w", hapax.ErrStoreUnavailable, err)
 	}
-	s.conn = conn
-	s.running.Go(func() {
-		for range events { // closed when the library's goroutines have ended
-		}
-	})
+	s := &Session{session: session, address: strings.Join(e.Hosts, ","), timeout: timeout}
 	if e.User != nil {
 		password, _ := e.User.Password()
-		if !s.spawn(func() { _ = conn.AddAuth("digest", []byte(e.User.Username()+":"+password)) }) { // a failure shows at the first call
-			return nil, s.closedError()
-		}
+		s.login.Go(func() { _ = session.LogIn(context.Background(), e.User.Username()+":"+password) }) // a failure shows at the first call
 	}
 	return s, nil
 }
 
-// A socket is a connection that is given up when nothing comes for a while: the
-// library would wait for a new session ten times as long.
-type socket struct{ net.Conn }
-
-// SetReadDeadline implements net.Conn.
-func (c socket) SetReadDeadline(t time.Time) error {
-	if most := time.Now().Add(silentFor); t.IsZero() || t.After(most) {
-		t = most
-	}
-	return c.Conn.SetReadDeadline(t)
-}
-
-func (s *Session) dial(network, address string, timeout time.Duration) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(s.life, min(timeout, dialWithin))
-	defer cancel()
-	var d net.Dialer
-	raw, err := d.DialContext(ctx, network, address)
-	if err != nil {
-		return nil, err
-	}
-	stop := context.AfterFunc(s.life, func() { _ = raw.Close() }) // it may be closed already
-	return socket{closer{raw, stop}}, nil
-}
-
-// A closer forgets a connection's end when it is closed before.
-type closer struct {
-	net.Conn
-	forget func() bool
-}
-
-// Close implements net.Conn.
-func (c closer) Close() error {
-	c.forget()
-	return c.Conn.Close()
-}
-
-func (s *Session) closedError() error {
-	return fmt.Errorf("%w: ZooKeeper at %s", hapax.ErrClosed, s.address)
-}
-
-// spawn runs f in a goroutine that Close waits for.
-func (s *Session) spawn(f func()) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.closed {
-		s.running.Go(f)
-	}
-	return !s.closed
-}
-
 // Close ends the session and waits for all that it started.
 func (s *Session) Close() {
-	s.mu.Lock()
-	again := s.closed
-	s.closed = true
-	s.mu.Unlock()
-	if again {
-		return
-	}
-	s.end()
-	s.conn.Close()
-	s.running.Wait()
+	s.session.Close(fmt.Errorf("%w: ZooKeeper at %s", hapax.ErrClosed, s.address))
+	s.login.Wait()
 }
 
 // Call runs f, and returns when the context ends even if f does not. What f did
 // is unknown then.
 func Call[T any](ctx context.Context, s *Session, f func(*zk.Conn) (T, error)) (T, error) {
-	var none T
 	limited, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	select {
-	case s.slots <- struct{}{}:
-	case <-limited.Done():
-		return none, s.Fail(ctx, limited.Err())
+	value, err := zksession.Call(limited, s.session, f)
+	if ended := context.Cause(limited); ended != nil && errors.Is(err, ended) {
+		err = s.Fail(ctx, err)
 	}
-	type result struct {
-		value T
-		err   error
-	}
-	out := make(chan result, 1)
-	if !s.spawn(func() {
-		defer func() { <-s.slots }()
-		value, err := f(s.conn)
-		out <- result{value, err}
-	}) {
-		<-s.slots
-		return none, s.closedError()
-	}
-	select {
-	case r := <-out:
-		return r.value, r.err
-	case <-limited.Done():
-		return none, s.Fail(ctx, limited.Err())
-	}
+	return value, err
 }
 
 // Fail gives an error its sentinel, unless it has one.

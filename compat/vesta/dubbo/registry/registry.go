@@ -18,6 +18,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/zksession"
 )
 
 // Defaults of Options.
@@ -29,7 +30,11 @@ const (
 const (
 	maxServers = 32
 	retryAfter = time.Second // when ZooKeeper refused
+	maxReply   = 1 << 20     // bytes
 )
+
+// errClosed is why a session has ended whose registration was closed.
+var errClosed = errors.New("the registration was closed")
 
 // methods are those of IdService, as a provider's URL lists them.
 const methods = "expId,genId,makeId,transTime"
@@ -54,11 +59,9 @@ type Options struct {
 
 // A Registration keeps a provider registered until it is closed.
 type Registration struct {
-	conn  *zk.Conn
-	life  context.Context
-	end   context.CancelFunc
-	loops sync.WaitGroup
-	first chan error // one for each interface: its first outcome
+	session *zksession.Session
+	loops   sync.WaitGroup
+	first   chan error // one for each interface: its first outcome
 }
 
 // Register registers a provider of interfaces at address, which is the IP address and
@@ -83,16 +86,11 @@ func Register(ctx context.Context, registry string, interfaces []string, address
 		}
 		nodes = append(nodes, n)
 	}
-	conn, events, err := zk.Connect(servers, opts.Session, zk.WithLogger(silence{}), zk.WithLogInfo(false), zk.WithMaxBufferSize(1<<20))
+	session, err := zksession.Open(context.Background(), servers, zksession.Options{Timeout: opts.Session, MaxReply: maxReply, MaxCalls: len(nodes)})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, err)
 	}
-	r := &Registration{conn: conn, first: make(chan error, len(nodes))}
-	r.life, r.end = context.WithCancel(context.Background())
-	r.loops.Go(func() {
-		for range events { // the watches tell all that matters
-		}
-	})
+	r := &Registration{session: session, first: make(chan error, len(nodes))}
 	for _, n := range nodes {
 		r.loops.Go(func() { r.keep(n) })
 	}
@@ -114,8 +112,7 @@ func Register(ctx context.Context, registry string, interfaces []string, address
 // Close takes the provider off the registry, and waits until that is done or ZooKeeper
 // has not answered for a second: then its node goes with the session.
 func (r *Registration) Close() {
-	r.end()
-	r.conn.Close()
+	r.session.Close(errClosed)
 	r.loops.Wait()
 }
 
@@ -150,9 +147,9 @@ func newNode(name, address string, opts Options) (node, error) {
 // keep registers a node, and again whenever it is gone.
 func (r *Registration) keep(n node) {
 	var session int64 // that the node was taken over for
-	for registered := false; r.life.Err() == nil; {
+	for registered := false; r.session.Cause() == nil; {
 		gone, err := r.ensure(n, &session)
-		if !registered && (err == nil || !isPassing(err)) {
+		if !registered && (err == nil || !zksession.IsLost(err)) {
 			registered = true
 			r.first <- err // has room for each node's
 		}
@@ -163,19 +160,9 @@ func (r *Registration) keep(n node) {
 		select {
 		case <-gone: // never, after an error
 		case <-wait:
-		case <-r.life.Done():
+		case <-r.session.Done():
 		}
 	}
-}
-
-// isPassing reports whether an error is of the connection, which the library mends.
-func isPassing(err error) bool {
-	for _, e := range []error{zk.ErrConnectionClosed, zk.ErrSessionExpired, zk.ErrNoServer, zk.ErrSessionMoved, zk.ErrClosing} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
 }
 
 // ensure sees to it that the node is there, and returns a channel that says when it
@@ -186,22 +173,22 @@ func (r *Registration) ensure(n node, session *int64) (<-chan zk.Event, error) {
 	if err := r.mkdir(n.dir); err != nil {
 		return nil, err
 	}
-	found, stat, gone, err := r.conn.ExistsW(n.path)
+	found, stat, gone, err := r.session.Conn.ExistsW(n.path)
 	if err != nil {
 		return nil, err
 	}
-	own := r.conn.SessionID()
+	own := r.session.Conn.SessionID()
 	if found && (stat.EphemeralOwner == own || *session == own) {
 		*session = own
 		return gone, nil
 	}
 	if found {
-		if err := r.conn.Delete(n.path, stat.Version); err != nil && !errors.Is(err, zk.ErrNoNode) && !errors.Is(err, zk.ErrBadVersion) {
+		if err := r.session.Conn.Delete(n.path, stat.Version); err != nil && !errors.Is(err, zk.ErrNoNode) && !errors.Is(err, zk.ErrBadVersion) {
 			return nil, err
 		}
 	}
 	// Whether it is there now is what the next round finds: the watch fires.
-	_, err = r.conn.Create(n.path, nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
+	_, err = r.session.Conn.Create(n.path, nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
 	if err != nil && !errors.Is(err, zk.ErrNodeExists) {
 		return nil, err
 	}
@@ -211,7 +198,7 @@ func (r *Registration) ensure(n node, session *int64) (<-chan zk.Event, error) {
 
 // mkdir creates a directory and those above it.
 func (r *Registration) mkdir(path string) error {
-	found, _, err := r.conn.Exists(path)
+	found, _, err := r.session.Conn.Exists(path)
 	if found || err != nil {
 		return err
 	}
@@ -219,7 +206,7 @@ func (r *Registration) mkdir(path string) error {
 		if i < len(path) && path[i] != '/' {
 			continue
 		}
-		if _, err := r.conn.Create(path[:i], nil, 0, zk.WorldACL(zk.PermAll)); err != nil && !errors.Is(err, zk.ErrNodeExists) {
+		if _, err := r.session.Conn.Create(path[:i], nil, 0, zk.WorldACL(zk.PermAll)); err != nil && !errors.Is(err, zk.ErrNodeExists) {
 			return err
 		}
 	}
@@ -274,8 +261,3 @@ func parseRegistry(text string) ([]string, error) {
 	}
 	return list, nil
 }
-
-// silence is a logger for a library whose errors are returned.
-type silence struct{}
-
-func (silence) Printf(string, ...any) {}
