@@ -5,13 +5,14 @@ const helperFile = "mutants_generated.go"
 
 // helpers are what the mutants call: which mutant is on comes from the environment, and
 // which were reached goes into a file that is shared memory, so that a test that crashes
-// has recorded as much. Where both sides of a comparison differ, < and <= say the same, so that
-// the mutant counts as not reached. Arguments are the package's name and how many mutants there are.
+// has recorded as much. Where a mutant changes nothing it counts as not reached: where both sides of a
+// comparison differ, < and <= say the same, and a field that is zero anyway loses nothing. Arguments are the package's name and how many mutants there are.
 const helpers = `package %s
 
 import (
 	"cmp"
 	"os"
+	"reflect"
 	"strconv"
 	"syscall"
 )
@@ -67,11 +68,11 @@ func mutantMax[T cmp.Ordered](id int, x T, more ...T) T {
 }
 
 func mutantZero[T any](id int, v T) T {
-	if mutantOn(id) {
-		var zero T
-		return zero
+	if mutantSeen == nil && mutantNow != id || reflect.ValueOf(&v).Elem().IsZero() || !mutantOn(id) {
+		return v
 	}
-	return v
+	var zero T
+	return zero
 }
 
 func mutantField[T any](id int, p *T) *T {

@@ -25,6 +25,8 @@ type goPackage struct {
 	tests []string
 	text  map[string][]byte
 
+	testText map[string]string // of each test
+
 	fset   *token.FileSet
 	syntax []*ast.File
 	info   *types.Info
@@ -53,7 +55,7 @@ func load(ctx context.Context, dir string) (*goPackage, error) {
 		exports[one.ImportPath], last = one.Export, one // the package itself comes last
 	}
 	p := &goPackage{
-		dir: last.Dir, name: last.Name, files: last.GoFiles, tests: append(last.TestGoFiles, last.XTestGoFiles...), text: map[string][]byte{},
+		dir: last.Dir, name: last.Name, files: last.GoFiles, tests: append(last.TestGoFiles, last.XTestGoFiles...), text: map[string][]byte{}, testText: map[string]string{},
 		fset: token.NewFileSet(), info: &types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Uses: map[*ast.Ident]types.Object{}},
 	}
 	for _, name := range append(append([]string{}, p.files...), p.tests...) {
@@ -67,6 +69,17 @@ func load(ctx context.Context, dir string) (*goPackage, error) {
 			return nil, err
 		}
 		p.syntax = append(p.syntax, file)
+	}
+	for _, name := range p.tests {
+		file, err := parser.ParseFile(p.fset, name, p.text[name], parser.SkipObjectResolution)
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil {
+				p.testText[f.Name.Name] = string(p.text[name][p.fset.Position(f.Pos()).Offset:p.fset.Position(f.End()).Offset])
+			}
+		}
 	}
 	imports := importer.ForCompiler(p.fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
 	conf := types.Config{Importer: imports}

@@ -6,10 +6,11 @@
 //
 // All mutants are compiled into one test binary, in which an environment variable chooses
 // one. First each test runs alone and records which mutation points it reaches; then each
-// mutant meets the tests that reach it, the quickest first, until one fails. A mutant that
-// exceeds its time counts as noticed, since a hanging test does. Results are kept in a
-// file, and a later run goes on from there; where the code or its tests have changed, a
-// mutant that was noticed before first meets the test that noticed it.
+// mutant meets the tests that reach it, until one fails: those first that have noticed most
+// of its neighbours for their time. A mutant that exceeds its time counts as noticed, since a
+// hanging test does. Results are kept in a file, and a later run goes on from there: what was
+// noticed holds while the function and that test are as they were, and what has survived meets
+// only the tests that are new. After a change of what tests share, -again has all meet all.
 //
 // Mutants that change nothing which a caller could observe are listed in a file, each
 // with the reason: equivalent.txt.
@@ -26,6 +27,7 @@ import (
 	"runtime"
 	"strings"
 	"syscall"
+	"time"
 )
 
 type options struct {
@@ -38,6 +40,9 @@ type options struct {
 	results    string
 	equivalent string
 	only       string // mutants whose report contains this
+	files      string // mutants in these
+	spend      time.Duration
+	again      bool
 	kinds      string
 	list       bool
 	confirm    bool
@@ -55,6 +60,9 @@ func main() {
 	flag.StringVar(&o.results, "results", "", "`file` with the results so far; default one for the package in the user's cache directory; - for none")
 	flag.StringVar(&o.equivalent, "equivalent", "mutate/equivalent.txt", "`file` that lists mutants which change nothing, with reasons")
 	flag.StringVar(&o.only, "only", "", "only mutants whose line in the report contains this `text`")
+	flag.StringVar(&o.files, "files", "", "only mutants in these `files`, with commas between")
+	flag.DurationVar(&o.spend, "spend", 0, "how much CPU `time` of tests a mutant meets at most in this run; 0: all that reach it")
+	flag.BoolVar(&o.again, "again", false, "take nothing from earlier runs but which test is to be met first")
 	flag.StringVar(&o.kinds, "kinds", "compare,logic,minmax,negate,assign,literal,return,continue", "`which` mutations to make")
 	flag.BoolVar(&o.list, "list", false, "list the mutants and end")
 	flag.BoolVar(&o.confirm, "confirm", false, "have a test that noticed a mutant notice it a second time, lest it failed by chance")
@@ -118,7 +126,7 @@ func (o options) mutate(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	defer r.close()
-	if err := r.all(ctx, known); err != nil && !errors.Is(err, context.Canceled) {
+	if err := r.all(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		return false, err
 	}
 	return r.report(known), context.Cause(ctx)

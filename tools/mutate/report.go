@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,19 +14,20 @@ import (
 	"time"
 )
 
-// A result is what was found about one mutant. It holds while the function and the tests
-// are as they were.
+// A result is what was found about one mutant.
 type result struct {
-	Key     string `json:"key"`
-	Code    string `json:"code"`
-	Tests   string `json:"tests"`
-	Reached int    `json:"reached"` // by so many tests
-	Noticed string `json:"noticed,omitempty"`
+	Key     string   `json:"key"`
+	Code    string   `json:"code"`              // hash of the function
+	Reached int      `json:"reached"`           // by so many tests
+	Noticed string   `json:"noticed,omitempty"` // by which
+	By      string   `json:"by,omitempty"`      // hash of that test
+	Hung    bool     `json:"hung,omitempty"`    // which had to be ended
+	Met     []string `json:"met,omitempty"`     // hashes of the tests that it has survived
 }
 
 // resume reads what earlier runs have found, and opens the file for more.
 func (r *runner) resume() error {
-	r.known = map[string]result{}
+	r.known, r.tallies = map[string]result{}, map[string]*tally{}
 	if r.options.results == "-" {
 		return nil
 	}
@@ -51,11 +53,16 @@ func (r *runner) resume() error {
 			r.known[one.Key] = one
 		}
 	}
+	for _, m := range r.src.mutants { // so that the first mutants, too, meet the tests first that have noticed others
+		if name := r.known[m.key()].Noticed; name != "" {
+			r.count(m, []*test{{name: name}}, name)
+		}
+	}
 	return nil
 }
 
 // keep appends a result to the file.
-func (r *runner) keep(m mutant, res result) error {
+func (r *runner) keep(res result) error {
 	if r.results == nil {
 		return nil
 	}
@@ -108,39 +115,60 @@ func readEquivalents(path string) (map[string]string, error) {
 	return reasons, nil
 }
 
+// A share is how many mutants there are, and how many of them are equivalent, were noticed, and were
+// noticed since a test had to be ended.
+type share struct{ all, equivalent, noticed, hung, unreached int }
+
+func (s share) String() string {
+	rate := 100.0
+	if s.all > s.equivalent {
+		rate = 100 * float64(s.noticed) / float64(s.all-s.equivalent)
+	}
+	return fmt.Sprintf("%d mutants, %d equivalent, %d noticed (%d by a test that hung): %.1f %%; %d survive, of which no test reaches %d",
+		s.all, s.equivalent, s.noticed, s.hung, rate, s.all-s.equivalent-s.noticed, s.unreached)
+}
+
 // report tells what was found, and reports whether that is enough.
 func (r *runner) report(known map[string]string) bool {
-	all, noticed, equivalent, unreached := 0, 0, 0, 0
+	var total share
+	files := map[string]*share{}
 	used := map[string]bool{}
 	for _, m := range r.src.mutants {
-		if !strings.Contains(m.String(), r.only) {
-			continue
-		}
 		res, found := r.known[m.key()]
-		if !found {
+		if !found || !r.isWanted(m) || res.Code != m.hash {
 			continue
 		}
-		all++
 		_, listed := known[m.key()]
 		used[m.key()] = true
+		one := share{all: 1}
 		switch {
-		case res.Noticed != "" && listed:
-			fmt.Printf("%s: listed as equivalent, and %s notices it\n", m, res.Noticed)
-			noticed++
 		case res.Noticed != "":
-			noticed++
+			if listed {
+				fmt.Printf("%s: listed as equivalent, and %s notices it\n", m, res.Noticed)
+			}
+			one.noticed, one.hung = 1, btoi(res.Hung)
 		case listed:
-			equivalent++
+			one.equivalent = 1
 		case res.Reached == 0:
-			unreached++
+			one.unreached = 1
 			fmt.Printf("%s: no test reaches it\n", m)
 		default:
-			fmt.Printf("%s: survives %d tests\n", m, res.Reached)
+			fmt.Printf("%s: survives %d of %d tests\n", m, len(res.Met), res.Reached)
+		}
+		if files[m.file] == nil {
+			files[m.file] = new(share)
+		}
+		for _, sum := range []*share{&total, files[m.file]} {
+			sum.all += one.all
+			sum.equivalent += one.equivalent
+			sum.noticed += one.noticed
+			sum.hung += one.hung
+			sum.unreached += one.unreached
 		}
 	}
 	var stale []string
 	for key := range known {
-		if !used[key] && r.only == "" {
+		if !used[key] && r.only == "" && r.files == "" {
 			stale = append(stale, key)
 		}
 	}
@@ -148,11 +176,16 @@ func (r *runner) report(known map[string]string) bool {
 	for _, key := range stale {
 		fmt.Printf("listed as equivalent, and not there: %s\n", key)
 	}
-	rate := 100.0
-	if all > equivalent {
-		rate = 100 * float64(noticed) / float64(all-equivalent)
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		fmt.Printf("%s: %v\n", name, files[name])
 	}
-	fmt.Printf("%d mutants, %d equivalent, %d noticed: %.1f %%; %d survive, of which no test reaches %d; %d tests, %v\n",
-		all, equivalent, noticed, rate, all-equivalent-noticed, unreached, len(r.tests), time.Since(r.begun).Round(time.Second))
-	return rate >= r.bar && len(stale) == 0
+	fmt.Printf("%v; %d tests, %v\n", total, len(r.tests), time.Since(r.begun).Round(time.Second))
+	return 100*float64(total.noticed) >= r.bar*float64(total.all-total.equivalent) && len(stale) == 0
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,21 +29,27 @@ type runner struct {
 	tmp string
 
 	program string
-	tests   []*test // the quickest first
+	tests   []*test
 
 	mu      sync.Mutex // guards what follows
 	known   map[string]result
 	results *os.File // nil: none are kept
 	begun   time.Time
 	done    int
+	tallies map[string]*tally // of tests, and of tests with the mutants of one function
 }
 
 // A test is one of the package, as it is without a mutant.
 type test struct {
 	name    string
-	took    time.Duration
+	hash    string        // of its text
+	cpu     time.Duration // which it takes however loaded the machine is
+	wall    time.Duration
 	reached []byte // by ID of the mutant
 }
+
+// A tally is how many mutants a test has met, and how many of them it has noticed.
+type tally struct{ met, noticed float64 }
 
 // build compiles the test binary.
 func (r *runner) build(ctx context.Context) error {
@@ -71,38 +78,93 @@ func (r *runner) build(ctx context.Context) error {
 	return nil
 }
 
+// An outcome is how some tests have ended.
+type outcome struct {
+	passed bool
+	hung   bool // they had to be ended
+	output string
+	cpu    time.Duration
+}
+
 // command runs some tests of the binary. CPU time bounds a test that spins, however loaded the machine
-// is; one that waits for something that never comes has its end much later.
-func (r *runner) command(ctx context.Context, tests []*test, limit time.Duration, env ...string) (passed bool, output string, err error) {
+// is; one that waits for something that never comes is ended once it does nothing at all.
+func (r *runner) command(ctx context.Context, tests []*test, limit, quiet time.Duration, env ...string) (out outcome, err error) {
 	names := make([]string, len(tests))
 	for i, t := range tests {
 		names[i] = regexp.QuoteMeta(t.name)
 	}
-	seconds := max(2, int(limit/time.Second)+1)
-	args := []string{"-c", fmt.Sprintf(`ulimit -t %d; exec "$0" "$@"`, seconds), r.program, "-test.failfast", fmt.Sprintf("-test.short=%v", r.short), "-test.run", "^(" + strings.Join(names, "|") + ")$"}
+	args := []string{"-c", fmt.Sprintf(`ulimit -t %d; exec "$0" "$@"`, int(limit/time.Second)+1), r.program, "-test.v", "-test.failfast", fmt.Sprintf("-test.short=%v", r.short), "-test.run", "^(" + strings.Join(names, "|") + ")$"}
 	if r.skip != "" {
 		args = append(args, "-test.skip", r.skip)
 	}
 	over, cancel := context.WithTimeout(ctx, 20*time.Second+10*limit)
 	defer cancel()
 	cmd := exec.CommandContext(over, "/bin/sh", args...)
-	cmd.Dir, cmd.Env = r.pkg.dir, append(os.Environ(), env...)
+	cmd.Dir, cmd.Env = r.pkg.dir, append(append(os.Environ(), "GOGC=400"), env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // with the test's children
 	cmd.WaitDelay = time.Second
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	err = cmd.Run()
-	var exit *exec.ExitError
+	var text bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &text, &text
+	if err := cmd.Start(); err != nil {
+		return out, err
+	}
+	go endIdle(over, cancel, cmd.Process.Pid, quiet)
+	err = cmd.Wait()
+	out.output = text.String()
+	if s := cmd.ProcessState; s != nil {
+		out.cpu = s.UserTime() + s.SystemTime()
+	}
+	exit, isExit := errors.AsType[*exec.ExitError](err)
 	switch {
 	case ctx.Err() != nil:
-		return false, "", context.Cause(ctx)
+		return out, context.Cause(ctx)
 	case err == nil:
-		return true, out.String(), nil
-	case errors.As(err, &exit), over.Err() != nil:
-		return false, out.String(), nil
+		out.passed = true
+		return out, nil
+	case isExit, over.Err() != nil:
+		status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
+		out.hung = over.Err() != nil || isExit && ok && status.Signaled() && status.Signal() == syscall.SIGKILL
+		return out, nil
 	}
-	return false, out.String(), err
+	return out, err
+}
+
+// endIdle ends a process in which for so long no thread has run or was about to.
+func endIdle(ctx context.Context, end func(), pid int, quiet time.Duration) {
+	every := time.NewTicker(200 * time.Millisecond)
+	defer every.Stop()
+	was, since := "", time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+		}
+		now, runs := activity(pid)
+		if runs || now != was {
+			was, since = now, time.Now()
+		}
+		if now != "" && time.Since(since) > quiet {
+			end()
+			return
+		}
+	}
+}
+
+// activity returns what a process has used of the CPU, and whether a thread of it runs or waits for
+// its turn; empty where the system does not tell.
+func activity(pid int) (used string, runs bool) {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	for _, path := range threads {
+		text, _ := os.ReadFile(path)
+		_, rest, _ := strings.Cut(string(text), ") ")
+		if fields := strings.Fields(rest); len(fields) > 12 {
+			runs = runs || fields[0] != "S"
+			used += " " + fields[11] + " " + fields[12] // in hundredths of a second
+		}
+	}
+	return used, runs
 }
 
 // record runs each test alone, and notes which mutants it reaches and what it takes.
@@ -115,7 +177,7 @@ func (r *runner) record(ctx context.Context) error {
 	}
 	for name := range strings.FieldsSeq(string(out)) {
 		if !strings.HasPrefix(name, "Benchmark") {
-			r.tests = append(r.tests, &test{name: name})
+			r.tests = append(r.tests, &test{name: name, hash: hashOf(r.pkg.testText[name])})
 		}
 	}
 	if len(r.tests) == 0 {
@@ -127,21 +189,21 @@ func (r *runner) record(ctx context.Context) error {
 			return err
 		}
 		began := time.Now()
-		passed, text, err := r.command(ctx, []*test{t}, time.Minute, "MUTANTS_REACHED="+path)
-		t.took = time.Since(began)
-		if err == nil && !passed {
-			err = fmt.Errorf("without a mutant %s fails:\n%s", t.name, text)
+		out, err := r.command(ctx, []*test{t}, time.Minute, time.Minute, "MUTANTS_REACHED="+path)
+		t.cpu, t.wall = out.cpu, time.Since(began)
+		if err == nil && !out.passed {
+			err = fmt.Errorf("without a mutant %s fails:\n%s", t.name, out.output)
 		}
 		if err != nil {
 			return err
 		}
 		t.reached, err = os.ReadFile(path)
 		return err
-	}, func() { slices.SortFunc(r.tests, func(x, y *test) int { return cmp.Compare(x.took, y.took) }) })
+	})
 }
 
-// parallel calls f for all, so many at a time, and then after.
-func parallel[T any](ctx context.Context, n int, all []T, f func(T) error, after func()) error {
+// parallel calls f for all, so many at a time.
+func parallel[T any](ctx context.Context, n int, all []T, f func(T) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	queue := make(chan T)
@@ -165,21 +227,20 @@ func parallel[T any](ctx context.Context, n int, all []T, f func(T) error, after
 	}
 	close(queue)
 	wg.Wait()
-	after()
 	return context.Cause(ctx)
 }
 
 // all has each mutant meet its tests.
-func (r *runner) all(ctx context.Context, known map[string]string) error {
+func (r *runner) all(ctx context.Context) error {
 	var some []mutant
 	for _, m := range r.src.mutants {
-		if strings.Contains(m.String(), r.only) {
+		if r.isWanted(m) {
 			some = append(some, m)
 		}
 	}
 	r.begun = time.Now()
 	return parallel(ctx, r.parallel, some, func(m mutant) error {
-		res, err := r.one(ctx, m)
+		res, isNew, err := r.one(ctx, m)
 		if err != nil {
 			return err
 		}
@@ -187,93 +248,147 @@ func (r *runner) all(ctx context.Context, known map[string]string) error {
 		defer r.mu.Unlock()
 		r.known[m.key()] = res
 		r.done++
-		if r.verbose {
+		if r.verbose && isNew {
 			fmt.Printf("%s: %s\n", m, cmp.Or(res.Noticed, "SURVIVES"))
 		} else if r.done%100 == 0 {
 			fmt.Fprintf(os.Stderr, "%d of %d mutants, %v\n", r.done, len(some), time.Since(r.begun).Round(time.Second))
 		}
-		return r.keep(m, res)
-	}, func() {})
+		if !isNew {
+			return nil
+		}
+		return r.keep(res)
+	})
 }
 
-// one finds a test that notices a mutant.
-func (r *runner) one(ctx context.Context, m mutant) (result, error) {
+// isWanted reports whether a mutant is one of those that are asked for.
+func (r *runner) isWanted(m mutant) bool {
+	return strings.Contains(m.String(), r.only) && (r.files == "" || strings.Contains(","+r.files+",", ","+m.file+","))
+}
+
+// one finds a test that notices a mutant. What an earlier run has found holds while the function is
+// as it was, and the test that noticed it, or those that it has survived.
+func (r *runner) one(ctx context.Context, m mutant) (res result, isNew bool, err error) {
+	r.mu.Lock()
+	old, holds := r.known[m.key()]
+	r.mu.Unlock()
+	holds = holds && old.Code == m.hash && !r.again
+	res = result{Key: m.key(), Code: m.hash}
+	if holds {
+		res.Met = old.Met
+	}
 	var tests []*test
 	for _, t := range r.tests {
-		if t.reached[m.id] != 0 {
+		if t.reached[m.id] == 0 {
+			continue
+		}
+		res.Reached++
+		if holds && t.name == old.Noticed && t.hash == old.By {
+			return old, false, nil
+		}
+		if !slices.Contains(res.Met, t.hash) {
 			tests = append(tests, t)
 		}
 	}
-	res := result{Key: m.key(), Code: m.hash, Tests: r.testsHash(tests), Reached: len(tests)}
-	old, there := r.known[m.key()]
-	if there && old.Code == res.Code && old.Tests == res.Tests {
-		return old, nil
+	if holds && len(tests) == 0 && old.Noticed == "" && old.Reached == res.Reached {
+		return old, false, nil
 	}
-	if there && old.Noticed != "" { // most likely that test notices it again
-		slices.SortStableFunc(tests, func(x, y *test) int { return cmp.Compare(btoi(y.name == old.Noticed), btoi(x.name == old.Noticed)) })
-	}
-	for len(tests) > 0 { // a few at a time: to start a process takes as long as many a test
-		n, took := 0, time.Duration(0)
-		for n < len(tests) && (n == 0 || n < 8 && took+tests[n].took < 400*time.Millisecond) {
-			took += tests[n].took
+	r.order(tests, m, old.Noticed)
+	spent := time.Duration(0)
+	for most := 4; len(tests) > 0; most *= 2 { // several at a time: to start a process takes as long as many a test
+		n, cpu, wall := 0, time.Duration(0), time.Duration(0)
+		for n < len(tests) && (n == 0 || n < most && cpu+tests[n].cpu < time.Duration(most)*50*time.Millisecond) {
+			cpu += tests[n].cpu
+			wall += tests[n].wall
 			n++
 		}
+		if spent += cpu; r.spend > 0 && spent > r.spend && spent > cpu {
+			break // the rest in a later run
+		}
 		for again := range 2 {
-			passed, text, err := r.command(ctx, tests[:n], 5*took, fmt.Sprint("MUTANT=", m.id))
+			out, err := r.command(ctx, tests[:n], 5*cpu, 3*time.Second+2*wall, fmt.Sprint("MUTANT=", m.id))
 			if err != nil {
-				return res, err
+				return res, false, err
 			}
-			if passed {
-				res.Noticed = ""
+			if out.passed {
+				res.Noticed, res.By, res.Hung = "", "", false
 				break
 			}
-			if res.Noticed = failedIn(text); res.Noticed == "" {
-				res.Noticed = tests[0].name
+			res.Noticed, res.Hung = cmp.Or(failedIn(out.output), tests[0].name), out.hung
+			for _, t := range tests[:n] {
+				if t.name == res.Noticed {
+					res.By = t.hash
+				}
 			}
 			if !r.confirm || again == 1 {
-				return res, nil
+				res.Met = nil
+				r.count(m, tests[:n], res.Noticed)
+				return res, true, nil
 			}
+		}
+		r.count(m, tests[:n], "")
+		for _, t := range tests[:n] {
+			res.Met = append(res.Met, t.hash)
 		}
 		tests = tests[n:]
 	}
-	return res, nil
+	return res, true, nil
 }
 
-func btoi(b bool) int {
-	if b {
-		return 1
+// order sorts tests by what they are likely to notice of a mutant for their time: first comes the
+// one that noticed it before.
+func (r *runner) order(tests []*test, m mutant, noticed string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	worth := make(map[*test]float64, len(tests))
+	for _, t := range tests {
+		all, here := r.tally(t.name), r.tally(t.name+" "+m.fn)
+		worth[t] = (1 + all.noticed + 8*here.noticed) / (4 + all.met + 8*here.met) / (t.cpu + 5*time.Millisecond).Seconds()
+		if t.name == noticed {
+			worth[t] = math.Inf(1)
+		}
 	}
-	return 0
+	slices.SortStableFunc(tests, func(x, y *test) int { return cmp.Compare(worth[y], worth[x]) })
+}
+
+// count counts what tests have noticed, which have met a mutant.
+func (r *runner) count(m mutant, tests []*test, noticed string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, t := range tests {
+		if noticed != "" && t.name != noticed { // it may not have come to run
+			continue
+		}
+		for _, key := range []string{t.name, t.name + " " + m.fn} {
+			c := r.tally(key)
+			if c.met++; noticed != "" {
+				c.noticed++
+			}
+		}
+	}
+}
+
+func (r *runner) tally(key string) *tally {
+	if r.tallies[key] == nil {
+		r.tallies[key] = new(tally)
+	}
+	return r.tallies[key]
 }
 
 var (
-	failedTest   = regexp.MustCompile(`(?m)^--- FAIL: (\w+)`)
-	panickedTest = regexp.MustCompile(`(?m)^panic: .*\n(?s:.*?)\.(Test\w+|Fuzz\w+)(?:\.func|\()`)
+	failedTest = regexp.MustCompile(`(?m)^--- FAIL: (\w+)`)
+	begunTest  = regexp.MustCompile(`(?m)^=== RUN +(\w+)$`)
 )
 
-// failedIn returns the name of the test that failed; empty where the output does not tell.
+// failedIn returns the name of the test that failed, or was the last to begin; empty where the output
+// does not tell.
 func failedIn(output string) string {
-	for _, pattern := range []*regexp.Regexp{failedTest, panickedTest} {
-		if m := pattern.FindStringSubmatch(output); m != nil {
-			return m[1]
-		}
+	if m := failedTest.FindStringSubmatch(output); m != nil {
+		return m[1]
+	}
+	if all := begunTest.FindAllStringSubmatch(output, -1); len(all) > 0 {
+		return all[len(all)-1][1]
 	}
 	return ""
-}
-
-// testsHash is one of the text of all tests, and the names of some. Results with the same hash hold.
-func (r *runner) testsHash(some []*test) string {
-	h := sha256.New()
-	for _, name := range r.pkg.tests {
-		h.Write(r.pkg.text[name])
-	}
-	names := make([]string, len(some))
-	for i, t := range some {
-		names[i] = t.name
-	}
-	slices.Sort(names)
-	fmt.Fprint(h, names)
-	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
 func hashOf(text string) string {
