@@ -134,7 +134,7 @@ func allocateIn(ctx context.Context, s store, p driver.Pulse, all []driver.Alloc
 	return made, c, nil
 }
 
-// grantedOf is what an allocation has brought of a tag's line.
+// grantedOf returns an allocation as a grant of its tag's line.
 func grantedOf(line string, a hapax.Allocation) granted {
 	return granted{line, Pair{a.Tag.Token, a.Grant.Lo}, Pair{a.Tag.Token, a.Grant.Hi}, line, defOf(a.Tag)}
 }

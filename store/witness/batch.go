@@ -11,7 +11,7 @@ import (
 )
 
 // A batcher makes steps of the store of calls that name tags. At most one step with a given tag
-// is under way. Whatever waits meanwhile goes together: a step costs one heartbeat and one sync
+// is under way. Calls that wait meanwhile go together: a step costs one heartbeat and one sync
 // of the witness, however many calls it is made of.
 //
 //	         +--- its tag is in no step, and few calls are ---+
@@ -33,7 +33,7 @@ type batcher[Q, A any] struct {
 	// step makes a step; an error is that of all its calls.
 	step func(context.Context, []Q) ([]A, error)
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	waiting []*turn[Q, A]
 	busy    map[string]bool // tags in steps
 	calls   int             // in steps
@@ -84,7 +84,7 @@ func (b *batcher[Q, A]) result(ctx context.Context, t *turn[Q, A]) (value A, err
 	}
 }
 
-// enter has a call wait, unless it is a step at once: then all that wait do so for their tags.
+// enter has a call wait, unless it is a step at once: then every waiting call waits for its tag alone.
 func (b *batcher[Q, A]) enter(t *turn[Q, A]) (begins bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -131,11 +131,11 @@ func (b *batcher[Q, A]) makeStep(ctx context.Context, some []*turn[Q, A]) {
 func (b *batcher[Q, A]) serve(some []*turn[Q, A]) {
 	for ; len(some) > 0; some = b.next(some) {
 		b.makeStep(b.life, some)
-		runtime.Gosched() // those who were answered just now may ask again, and then share the next step
+		runtime.Gosched() // callers answered just now may ask again, and then share the next step
 	}
 }
 
-// next ends a step, and begins the next one of what waits.
+// next ends a step, and begins the next one of the calls that wait.
 func (b *batcher[Q, A]) next(over []*turn[Q, A]) (some []*turn[Q, A]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

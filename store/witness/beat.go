@@ -11,7 +11,7 @@ import (
 	"github.com/hapax-id/hapax/store/driver"
 )
 
-// turns does what the state asks for, a turn each interval, until the node leaves.
+// turns does the work of each state, a turn each interval, until the node leaves.
 func (g *Guarded) turns() {
 	for {
 		began := g.now()
@@ -61,7 +61,7 @@ func (g *Guarded) joinTimeout() time.Duration {
 	return g.opts.Timeout
 }
 
-// turn takes one turn. What fails is tried again in the next one.
+// turn takes one turn. A failed part is tried again in the next one.
 func (g *Guarded) turn() {
 	g.mu.Lock()
 	state := g.state
@@ -73,7 +73,7 @@ func (g *Guarded) turn() {
 	case Joining:
 		err = g.within(g.joinTimeout(), g.join)
 	case Fenced, Refusing:
-		err = g.within(g.opts.Timeout, g.heal) // what is done by then is not done again
+		err = g.within(g.opts.Timeout, g.heal) // the part done by then is not done again
 	}
 	g.seeIfGone(err)
 	if state == Serving || state == Joining {
@@ -90,7 +90,7 @@ func (g *Guarded) turn() {
 	g.mu.Lock()
 	if state == Joining && g.state == Joining {
 		if g.cause = err; err != nil {
-			close(g.changed) // whoever waits is told
+			close(g.changed) // wakes the callers that wait
 			g.changed = make(chan struct{})
 		}
 	}
@@ -98,7 +98,7 @@ func (g *Guarded) turn() {
 	g.tell()
 }
 
-// noteFailure notes how a turn towards healing ended. What is wrong with more than the way to the
+// noteFailure notes how a turn towards healing ended. A failure of more than the way to the
 // store is told, once.
 func (g *Guarded) noteFailure(err error) {
 	if errors.Is(err, hapax.ErrStoreUnavailable) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {

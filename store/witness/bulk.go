@@ -12,7 +12,7 @@ import (
 //	{"lines":{"tag/orders":{"t":1,"m":2000},"tag/users":{"m":1},...}}
 //
 // These are written and read here: encoding/json takes several times as long, and a server
-// starts only when its witness is read. What looks otherwise is left to it.
+// starts only when its witness is read. Any other text is left to it.
 const (
 	bulkLines = 5000
 	bulkBegin = `{"lines":{`
@@ -122,14 +122,14 @@ type bulkReader struct {
 	ok   bool
 }
 
-// has skips what may come next, and reports whether it did.
+// has skips a text that may come next, and reports whether it did.
 func (r *bulkReader) has(text string) bool {
 	rest, found := strings.CutPrefix(r.rest, text)
 	r.rest = rest
 	return found
 }
 
-// skip skips what must come next.
+// skip skips a text that must come next.
 func (r *bulkReader) skip(text string) { r.ok = r.has(text) && r.ok }
 
 // name reads a plain name between quotes.

@@ -82,7 +82,7 @@ func (u *used) again(tags []string) {
 }
 
 // compare reads some of the tags of which this process was granted numbers: one that is
-// lower than the witness knows was set back by itself, whoever uses it meanwhile.
+// lower than the witness knows was set back by itself, whether or not it is used meanwhile.
 func (g *Guarded) compare(ctx context.Context, s store) error {
 	names := g.used.next(g.now())
 	if len(names) == 0 {

@@ -9,7 +9,7 @@
 //
 // Each start of a process joins the store with a row of its own, its heartbeat,
 // which only it advances: at least every second, and in the same transaction as
-// each grant. A row that is behind what the store has acknowledged is proof that
+// each grant. A row behind the beat that the store has acknowledged is proof that
 // the store went back. The witness, a small file outside the store that is synced
 // before a grant is used, remembers the rows and how far each line was granted.
 //
@@ -48,43 +48,50 @@
 // fallen silent says that it has seen this join, with a heartbeat that was seen to come,
 // and one of those serves: two beats where all are alive. Where one does not, or nobody
 // serves, it waits until a living node must have met the store again: Options.wait, 5 s
-// at the defaults. Whoever sees others join, leave or fall silent reads first the rows
-// and then all lines into its witness, and speaks from then on for those that have ended.
+// at the defaults. A node that observes others join, leave or fall silent reads first the rows
+// and then all lines into its witness, and attests from then on for those that have ended.
 //
-// Those who were heard for the decision about a fence wait for each other alone. On a store
+// Processes that were heard for the decision about a fence wait for each other alone. On a store
 // that nobody shares a process waits for nobody, and reads all lines beside its first grants.
 //
 // A process that was out of contact for that long, or finds another primary, asks in the
 // same way and keeps its row, unless others have ended that: so all go on within beats of
 // the return of a store that was away. At another primary, which a server that started anew
-// is, too, it compares first what it was granted lately, and says that it has.
+// is, too, it compares first its latest grants, and reports that it has.
 //
-// Who knows a store makes none where there is none: it refuses, and waits for one to be put
-// back, before it makes one.
+// A node that knows a store makes none where there is none: it refuses, and waits for one to be
+// put back, before it makes one.
 //
 // # Healing
 //
-// Who finds itself behind raises a fence in the store, which everybody obeys. Then
-// one of the living asks, and all processes with a witness publish it as evidence.
-// When every row that anybody knows is accounted for, by its own process, by one
-// that itself found the loss and has seen it end before, or by an operator, the
-// marks are raised above all evidence, a decision is recorded and the fence ends.
-// A missing process that may know more is named in Status until it speaks, or an
-// operator does for it: Settle, Adopt.
+// A node that finds the store behind raises a fence in it, which everybody obeys. Then
+// one of the living asks, and all processes with a witness give it as evidence.
+// When every row that anybody knows is attested, by its own process, by one that itself
+// found the loss and has observed its end before, or by an operator, the marks are raised
+// above all evidence, a decision is recorded and the fence ends.
+// A missing process that may know more is named in Status until it gives evidence, or an
+// operator speaks for it: Settle, Adopt.
 //
-// # What stays unseen
+// # Unseen losses
 //
 // A store that was restored when no process that can know is alive and no witness is
-// left; a node that worked while everyone who found the loss was cut off, and is
+// left; a node that worked while all that found the loss were cut off, and is
 // dead; a copy younger than the last beat of a node that is then granted something, under a
-// server that did not start anew, also where that beat is long ago and all who are there at
+// server that did not start anew, also where that beat is long ago and all that are there at
 // first were away since; a command that uses a store that was wiped, before a node has met it;
 // a request in flight across a restore; a witness older than its node's last grant whose store
 // is behind too; two primaries at once.
 //
 // # Foreign tables
 //
-// A table of another system has no room for rows and fences. Marks compares what
-// such a table grants with earlier ones, line by line, and refuses a
-// line that went back, until Readmit.
+// A table of another system has no room for rows and fences. Marks compares the grants of
+// such a table with earlier ones, line by line, and refuses a line that went back, until
+// Readmit.
+//
+// # Words
+//
+// The store acknowledges a write: its answer has come. A process observes the rows of others,
+// and its own row reports of itself. Under a fence each process gives its evidence; it attests
+// for a row where it knows all grants under it that were used. To operators a floor is
+// proposed, and an operator's statement speaks for a missing process.
 package witness

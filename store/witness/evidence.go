@@ -28,14 +28,14 @@ type evidence struct {
 	Joins     int64            `json:"joins,omitempty"`
 	Compacted int64            `json:"compacted,omitempty"`
 	Own       map[string]own   `json:"own,omitempty"`   // rows of its directory: up to which grant it knows all that were used
-	Peers     map[string]peer  `json:"peers,omitempty"` // rows of others; a finder speaks for those that have ended
-	Seen      map[string]int64 `json:"seen,omitempty"`  // how many grants rows of others were seen to ask for, where that is more
+	Peers     map[string]peer  `json:"peers,omitempty"` // rows of others; a finder attests for those that have ended
+	Seen      map[string]int64 `json:"seen,omitempty"`  // how many grants rows of others were observed to ask for, where that is more
 	Lines     map[string]Pair  `json:"lines,omitempty"`
 	Defs      map[string]def   `json:"defs,omitempty"`
 }
 
-// evidencePart is how many bytes one part of an evidence has about at most: half of what one
-// row may hold.
+// evidencePart is how many bytes one part of an evidence has about at most: half of a row's
+// limit.
 const evidencePart = driver.MaxValueBytes / 2
 
 // parts splits an evidence, with the lines of a record, into rows.
@@ -91,7 +91,7 @@ func (e evidence) open() evidence {
 	return e
 }
 
-// add takes over what a part says.
+// add takes over the rows and lines of a part.
 func (e *evidence) add(part evidence) {
 	maps.Copy(e.Own, part.Own)
 	maps.Copy(e.Peers, part.Peers)
@@ -100,7 +100,7 @@ func (e *evidence) add(part evidence) {
 	maps.Copy(e.Defs, part.Defs)
 }
 
-// evidenceOf is what a witness says.
+// evidenceOf returns a witness's evidence, without its lines.
 func evidenceOf(r record) evidence {
 	e := evidence{
 		Stores: append([]string{r.Store}, r.Former...), Joins: r.Joins, Compacted: r.Compacted, Own: r.Own, Peers: r.Peers,
@@ -112,9 +112,9 @@ func evidenceOf(r record) evidence {
 	return e
 }
 
-// giveEvidence sees to it that what this node knows stands in the store, under the word that
-// was asked with. It looks each time: a copy of the store may hold what the node said
-// when it knew less.
+// giveEvidence sees to it that this node's evidence stands in the store, under the word that
+// was asked with. It looks each time: a copy of the store may hold the evidence that the node
+// gave when it knew less.
 func (g *Guarded) giveEvidence(ctx context.Context, s store, ask string) error {
 	prefix := ask + "/" + g.run + "/"
 	stands, err := s.Row(ctx, driver.TableEvidence, partName(prefix, 0))
@@ -208,13 +208,13 @@ func whole(said map[string]evidence, found map[string]int) map[string]evidence {
 	return said
 }
 
-// An account is what all have said about a fence.
+// An account is the sum of all evidence about a fence.
 type account struct {
-	heard    []string // processes that spoke
+	heard    []string // processes that gave evidence
 	stores   []string // that they know
 	joins    int64
 	decision int64  // number of the latest that anybody knows
-	missing  []Node // processes that can know of grants, and that nobody accounts for
+	missing  []Node // processes that can know of grants, and for which nobody attests
 	manual   bool
 	lines    lines
 
@@ -228,8 +228,8 @@ type need struct {
 	about  Node
 }
 
-// An inquiry is all that accounts for processes: the evidence about a fence, and
-// what the store shows.
+// An inquiry is all that attests for processes: the evidence about a fence, and the store's own
+// rows.
 type inquiry struct {
 	fence  *Fence
 	said   map[string]evidence  // by processes
@@ -242,7 +242,7 @@ type inquiry struct {
 	manual  bool
 }
 
-// inquire reads all that accounts for processes.
+// inquire reads all that attests for processes.
 func (g *Guarded) inquire(ctx context.Context, s store, f *Fence) (*inquiry, error) {
 	h := &inquiry{fence: f}
 	var err error
@@ -271,9 +271,9 @@ func (g *Guarded) inquire(ctx context.Context, s store, f *Fence) (*inquiry, err
 	return h, nil
 }
 
-// findMissing finds the rows that nobody accounts for. A row is accounted for if a process that has it as its
-// own, or a finder that saw it end, knows of as many grants as anybody has seen it ask
-// for; or if an operator spoke for it.
+// findMissing finds the rows for which nobody attests: no process that has it as its own, and no
+// finder that observed its end, knows of as many grants as anybody has observed it ask for, and
+// no operator has spoken for it.
 func (h *inquiry) findMissing() *account {
 	a := &account{joins: h.joins, statements: h.stated, manual: h.manual, lines: newLines()}
 	needs := map[string]need{}
@@ -289,8 +289,8 @@ func (h *inquiry) findMissing() *account {
 		needs[row] = n
 		a.joins = max(a.joins, joinOf(row))
 	}
-	covered := map[string]int64{} // up to which grant rows are spoken for
-	speak := func(row string, grants int64) {
+	covered := map[string]int64{} // up to which grant rows are attested
+	attest := func(row string, grants int64) {
 		if most, ok := covered[row]; !ok || grants > most {
 			covered[row] = grants
 		}
@@ -309,13 +309,13 @@ func (h *inquiry) findMissing() *account {
 		for row, o := range e.Own {
 			know(row, o.Grants, "", "")
 			if !o.Copied {
-				speak(row, o.upTo())
+				attest(row, o.upTo())
 			}
 		}
 		for row, p := range e.Peers {
 			know(row, p.Grants, p.Name, p.Address)
 			if e.Finder && p.How != "" {
-				speak(row, p.Grants)
+				attest(row, p.Grants)
 			}
 		}
 		for row, grants := range e.Seen {
@@ -336,8 +336,8 @@ func (h *inquiry) findMissing() *account {
 	numbers := map[int64]bool{}
 	for row, n := range needs {
 		numbers[joinOf(row)] = true
-		grants, spoken := covered[row]
-		if _, ok := h.stated[row]; ok || joinOf(row) <= compacted || spoken && grants >= n.grants {
+		grants, attested := covered[row]
+		if _, ok := h.stated[row]; ok || joinOf(row) <= compacted || attested && grants >= n.grants {
 			continue
 		}
 		n.about.Grants, n.about.State = n.grants, "missing"

@@ -21,8 +21,8 @@ import (
 //
 // the checksum in hexadecimal over all that follows it. The first one is a
 // snapshot; the others are changes, one for each batch, and before them the rest of a
-// snapshot with many lines. A crash can damage only what was not yet acknowledged,
-// which is the last line: anything else that is wrong is corruption. The log is
+// snapshot with many lines. A crash can damage only the change that was not yet acknowledged,
+// the last line: any other damage is corruption. The log is
 // shortened by writing a new snapshot to another file and renaming it, and mended in
 // the same way after a failed write.
 type log struct {
@@ -49,14 +49,14 @@ const (
 // lockSuffix ends the name of the file that keeps other processes from the witness.
 const lockSuffix = ".lock"
 
-// logSlack is what a log may grow by before it is rewritten, if the snapshot is
+// logSlack is how many bytes a log may grow by before it is rewritten, if the snapshot is
 // not larger than that.
 const logSlack = 1 << 20
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // openLog locks the log, reads the state and leaves a fresh snapshot of it, so
-// that what a crash left behind is gone; but of a long log that has none of that. Where the
+// that half a record left by a crash is gone; but not of a long log that ends well. Where the
 // disk is full, full tells so, and the snapshot is left to the first change.
 func openLog(path string, disk durable.Disk) (l *log, state record, full, err error) {
 	lock, err := durable.TryLock(path + lockSuffix)
@@ -83,7 +83,7 @@ func openLog(path string, disk durable.Disk) (l *log, state record, full, err er
 	return l, state, full, nil
 }
 
-// append makes a change durable. After an error what is on disk is unknown, and
+// append makes a change durable. After an error the file's end is unknown, and
 // the log is to be rewritten.
 func (l *log) append(change record) error {
 	data := change.encode(kindChange)
@@ -105,7 +105,7 @@ func (l *log) isDue() bool { return l.file == nil || l.size >= l.long }
 // rewrite replaces the log by a snapshot in one atomic step.
 func (l *log) rewrite(state record) error {
 	data := state.encodeAll()
-	_ = l.closeFile() // what it holds is about to be replaced
+	_ = l.closeFile() // its content is about to be replaced
 	if err := durable.Replace(l.disk, l.path, func(*os.File) ([]byte, error) { return data, nil }); err != nil {
 		return l.failed("cannot be replaced", err)
 	}
@@ -119,7 +119,8 @@ func (l *log) rewrite(state record) error {
 	return nil
 }
 
-// reopen goes on with a log as it is. What was read of it may not be on disk yet.
+// reopen goes on with a log as it is. The records read may be in the cache alone, and not on disk yet:
+// an earlier process may have been killed before its fsync.
 func (l *log) reopen(state record) error {
 	f, err := os.OpenFile(l.path, os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
@@ -166,7 +167,7 @@ func (l *log) failed(what string, err error) error {
 	return fmt.Errorf("%w: the witness %s %s: %w; make room on its disk, or give it another", hapax.ErrWitnessFailed, l.path, what, err)
 }
 
-// readLog returns what the file at path says; nothing if there is none. It reports whether
+// readLog returns the record in the file at path; an empty one if there is none. It reports whether
 // the log is long, and such that changes may follow.
 func readLog(path string) (state record, reuse bool, err error) {
 	state = newRecord()

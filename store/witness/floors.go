@@ -9,9 +9,8 @@ import (
 )
 
 // A founding is the join of a process that has not used the store before, while nobody
-// served: no witness knows what was granted before it. Its row stands in the store, and
-// whatever was looked up outside the store under an earlier founding is to be looked up
-// again.
+// served: no witness knows the grants before it. Its row stands in the store, and a floor that
+// was looked up outside the store under an earlier founding is to be looked up again.
 const rowFounding = "founding" // of driver.TableGuard
 
 // tableFloors has a row for each tag whose columns were read: the founding under which.
@@ -37,7 +36,7 @@ func (g *Guarded) Known(ctx context.Context, tag string) (known bool, above, fou
 }
 
 // NoteKnown notes that a tag's columns were read, or that an operator spoke for them, after
-// Known returned the founding. What else is to be known is in above.
+// Known returned the founding. The rest of the note is in above.
 func (g *Guarded) NoteKnown(ctx context.Context, tag, above, founding string) error {
 	_, err := asServing(ctx, g, func(ctx context.Context, s store) (nothing, error) {
 		old, err := s.Row(ctx, tableFloors, tag)

@@ -17,14 +17,14 @@ const (
 	rowFormat = "format" // of driver.TableGuard
 )
 
-// A formatRow says in which format a store's rows are, and who wrote that.
+// A formatRow says in which format a store's rows are, and which version wrote that.
 type formatRow struct {
 	Format int64  `json:"format"`
 	By     string `json:"by"`
 }
 
 // checkFormat refuses a store whose rows have another format than this version knows. It
-// returns what the store says; nil: nothing.
+// returns the store's row; nil: it has none.
 func checkFormat(ctx context.Context, s driver.Rows) (*formatRow, error) {
 	raw, err := s.Row(ctx, driver.TableGuard, rowFormat)
 	if err != nil || raw == nil {

@@ -9,8 +9,8 @@ import (
 
 // Lines are fresh that were granted after the last acknowledged heartbeat was sent. A copy of
 // the store may have that heartbeat and lack the grant: one that was overtaken by a heartbeat,
-// or one in a store that is split. So they are compared where the node asks whether what it was
-// granted is there: at another primary, and before it joins again.
+// or one in a store that is split. So they are compared where the node asks whether its grants
+// are there: at another primary, and before it joins again.
 
 // grantedLocked notes lines that were granted, with the latest heartbeat that was sent by then.
 func (g *Guarded) grantedLocked(all []granted) {
@@ -48,9 +48,9 @@ func (g *Guarded) keepRow() {
 	}
 }
 
-// tablePrimaries has a row for each start of a process: the primary at which it has found what
-// it was granted. Those who ask about a primary wait for that, since a heartbeat shows less. A
-// process of an older version has none.
+// tablePrimaries has a row for each start of a process: the primary at which it has found its
+// grants. A process that asks about a primary waits for the others' rows here, since a heartbeat
+// shows less. A process of an older version has none.
 const tablePrimaries = "primaries"
 
 // A question is a process's knowledge when it begins to look for its grants.
@@ -60,8 +60,8 @@ type question struct {
 	nothing bool // it was granted nothing lately, so that its heartbeat tells all
 }
 
-// tellPrimary says in the store at which primary the process has found all, if it is the same
-// one since it began to look.
+// tellPrimary reports in the store at which primary the process has found all, if it is the same
+// one since it began to look: the answer about the primary before says nothing of the next.
 func (g *Guarded) tellPrimary(ctx context.Context, s store, q question) error {
 	g.mu.Lock()
 	row, primary, told := g.me.row, g.me.primary, g.me.told
@@ -70,7 +70,7 @@ func (g *Guarded) tellPrimary(ctx context.Context, s store, q question) error {
 	if primary == "" || primary == told || !found {
 		return nil
 	}
-	var raw []byte // as it was told last
+	var raw []byte // as it was reported last
 	if told != "" {
 		raw = []byte(told)
 	}

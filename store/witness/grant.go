@@ -33,7 +33,7 @@ func (g *Guarded) pulse(grant bool) pulse {
 	return pulse{driver.Pulse{Row: m.row, Was: m.acked, Now: m.beat}, g.now(), m.joins, m.begun}
 }
 
-// ownLocked returns what the witness is to know of the row.
+// ownLocked returns the row as the witness is to know it.
 func (m *member) ownLocked(grant int64) own {
 	m.asked = m.beat.Grants + askAhead
 	return own{Count: m.acked.Count, Grants: grant, Asked: m.asked}
@@ -53,7 +53,7 @@ func (g *Guarded) reserve(p pulse) error {
 	})
 }
 
-// A granted is what a call for a grant has brought.
+// A granted is the result of a call for a grant.
 type granted struct {
 	line     string
 	from, to Pair   // the line's pair before, at the earliest, and after
@@ -66,8 +66,8 @@ func errAbandoned() error {
 	return fmt.Errorf("%w: the node was not serving when the answer came; what was granted is abandoned", hapax.ErrStoreUnavailable)
 }
 
-// grant makes one call for grants, and returns when the witness holds what it has
-// brought, so that it may be used. known is asked, before the call, for the pair that the
+// grant makes one call for grants, and returns when the witness holds their pairs, so
+// that they may be used. known is asked, before the call, for the pair that the
 // witness knows of a line that the answer may be of.
 func (g *Guarded) grant(ctx context.Context, known func() func(line string) (Pair, bool), call func(context.Context, store, pulse) ([]granted, error)) error {
 	_, err := asServing(ctx, g, func(ctx context.Context, s store) (nothing, error) {
@@ -150,13 +150,13 @@ func (g *Guarded) isCutOffLocked(now time.Duration) bool {
 	return g.shared && now-g.me.contact > g.waitLocked()
 }
 
-// found takes what a call has found in the store. It is nil if the beat was made
-// while the node was in contact, so that what came with it may be used.
+// found takes the store's answer to a call. It is nil if the beat was made while the node was
+// in contact, so that the rest of the answer may be used.
 func (g *Guarded) found(ctx context.Context, s store, p pulse, c driver.Contact, err error) error {
 	switch {
 	case err != nil && !c.Met && c.Row == nil && c.Fence == nil:
-		return err // it does not tell
-	case !c.Met: // and what the call has found of a tag says nothing: the store may have gone back
+		return err // no answer is no evidence
+	case !c.Met: // and the answer about a tag says nothing: the store may have gone back
 		return g.judge(ctx, s, p, c)
 	}
 	g.mu.Lock()
@@ -212,7 +212,7 @@ func (g *Guarded) cutOff() {
 }
 
 // awaitOthersLocked has this process wait until the others have met the store, from now
-// on. What their rows say at first may be from before.
+// on. Their rows, as they are first read, may be from before.
 func (g *Guarded) awaitOthersLocked() {
 	g.me.waits = g.now()
 	g.me.begun++
@@ -263,7 +263,7 @@ func asked[T any](ctx context.Context, g *Guarded, began time.Duration, f func(c
 	return v, g.replaceLost(g.calls, s, err)
 }
 
-// asServing is ask on behalf of somebody who wants to change or use something.
+// asServing is ask for a call that changes or uses something.
 func asServing[T any](ctx context.Context, g *Guarded, f func(context.Context, store) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, g.opts.Timeout)
 	defer cancel()
@@ -275,7 +275,7 @@ func asServing[T any](ctx context.Context, g *Guarded, f func(context.Context, s
 }
 
 // replaceLost replaces a handle whose driver has found by itself that its store went back or
-// is another one, and has the node join anew: what is wrong shows then. A handle that is
+// is another one, and has the node join anew, which shows the loss. A handle that is
 // closed was replaced while it was used.
 func (g *Guarded) replaceLost(h *handle, s store, err error) error {
 	switch {
@@ -327,7 +327,7 @@ func sound(line string, grant hapax.Grant) error {
 }
 
 // missing turns "not found" into a loss where the witness knew better before the call.
-// What it has learnt since may be of another call, which has created the tag meanwhile.
+// The witness's knowledge since may be of another call, which has created the tag meanwhile.
 func (g *Guarded) missing(line string, known bool, err error) error {
 	if !known || !errors.Is(err, hapax.ErrTagNotFound) {
 		return err
@@ -359,8 +359,8 @@ func (g *Guarded) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (
 	return l, nil
 }
 
-// ExtendWorker implements hapax.WorkerStore. What a caller says of its lease is
-// no evidence against the store; what the witness recorded is.
+// ExtendWorker implements hapax.WorkerStore. A caller's lease is no evidence against the
+// store; the witness's record is.
 func (g *Guarded) ExtendWorker(ctx context.Context, lease hapax.Lease, layout hapax.Layout, term hapax.Term) (hapax.Lease, error) {
 	var l hapax.Lease
 	line := WorkerLine(lease.Pool, lease.Worker)
@@ -377,7 +377,7 @@ func (g *Guarded) ExtendWorker(ctx context.Context, lease hapax.Lease, layout ha
 		case err != nil:
 			return nil, err
 		}
-		// It may repeat what its holder was granted before, in an extension whose answer was lost.
+		// It may repeat an earlier grant of its holder, in an extension whose answer was lost.
 		after := Pair{l.Token, l.Grant.Hi}
 		return []granted{{line, after, after, poolDef(l.Pool), def{Layout: layout.String()}}}, sound(line, l.Grant)
 	})
@@ -387,8 +387,8 @@ func (g *Guarded) ExtendWorker(ctx context.Context, lease hapax.Lease, layout ha
 	return l, nil
 }
 
-// claimed judges a lease that is further than its row, against what the witness knew
-// before the call.
+// claimed judges a lease that is further than its row, against the witness's record before
+// the call.
 func (g *Guarded) claimed(ctx context.Context, s store, lease hapax.Lease, want Pair, known bool) error {
 	workers, err := s.Workers(ctx, lease.Pool)
 	if err != nil {

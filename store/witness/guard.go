@@ -33,7 +33,7 @@ type Guarded struct {
 	allocations batcher[driver.AllocateOf, driver.Allocated]
 	used        used
 
-	mu      sync.Mutex // guards what follows; never held during I/O
+	mu      sync.Mutex // guards the fields below; never held during I/O
 	state   State
 	changed chan struct{} // closed when the state changes
 	cause   error         // why the state is what it is; nil while serving
@@ -53,30 +53,30 @@ type Guarded struct {
 
 	gone     bool          // no store was found where this node's was, in the last turn
 	goneAt   time.Duration // since when
-	hindered error         // what keeps the node from its part in healing, and time alone does not cure
+	hindered error         // keeps the node from its part in healing, and does not pass with time alone
 
 	attempts int           // to register, each of which has a row of its own
 	long     bool          // a survey takes longer than a turn may
-	said     spoken        // what this process has said last about a fence
+	said     spoken        // this process's latest evidence about a fence
 	fenceRaw string        // the fence as it was read last
 	fenceAt  time.Duration // and since when it has been so
 	accepted string        // identity of a store that an operator accepts in place of this node's
-	heard    string        // with Options.Hold: the word under which all have spoken
+	heard    string        // with Options.Hold: the word under which all have given evidence
 	approved string        // likewise: the fence that an operator lets this process end
 	proposal proposal      // an operator's possible statement for the missing nodes
 }
 
-// A member is a process as one that has joined: its row, and what it has written.
+// A member is a process as one that has joined: its row, and its writes.
 type member struct {
 	row     string // empty: it has not joined
-	about   []byte // what it says of itself in driver.TableNodes
+	about   []byte // its own report in driver.TableNodes
 	number  int64  // as which one it joined
 	beat    driver.Beat
 	acked   driver.Beat
 	asked   int64         // up to here the witness knows that grants may be asked for
 	contact time.Duration // when the last call was sent that the store has acknowledged
 	waits   time.Duration // since when every living node is given the time to meet the store
-	begun   int64         // how often it has begun to wait for them: what was sent before is of no use after it
+	begun   int64         // how often it has begun to wait for them: a call sent before is of no use after it
 	over    int64         // begun, as it was when the wait was over last
 	sure    int64         // the last heartbeat that was acknowledged meanwhile
 	quick   bool          // it need not wait: nobody else can have been granted anything meanwhile
@@ -88,35 +88,35 @@ type member struct {
 	asks    bool          // it has served, and another primary answers: it needs no other serving node
 	known   bool          // it has surveyed the store
 	busy    bool          // a survey is under way
-	again   time.Duration // when the lines are surveyed next, whatever happens until then
+	again   time.Duration // when the lines are surveyed next at the latest
 	seen    int64         // up to which join it has surveyed
 	joins   int64         // how many have joined, as far as it knows
 
 	learnt    int64         // the number of changes that it has surveyed
 	changes   int64         // as its last beat has found that number
-	rowsAgain time.Duration // when the rows are surveyed next, whatever happens until then
+	rowsAgain time.Duration // when the rows are surveyed next at the latest
 	read      time.Duration // when it has read the rows of all, or the one that it watches, last
 	late      bool          // somebody had not advanced since the time before
 	watches   bool          // the store shows the row to watch with a beat
 }
 
-// A spoken is what a process has said about a fence: under which word, and the first
-// part of its evidence as stored.
+// A spoken is a process's evidence about a fence: under which word it was given, and its first
+// part as stored.
 type spoken struct{ ask, first string }
 
-// A sighting is another row as this process has seen it.
+// A sighting is another row as this process has observed it.
 type sighting struct {
 	value string        // as stored; empty: to be read anew
-	at    time.Duration // when it was seen to advance
+	at    time.Duration // when it was observed to advance
 	beat  driver.Beat
 	how   string
-	met   bool // it has advanced since this process began to wait for the others
+	met   bool // it was observed to advance since this process began to wait for the others
 
 	interval int64 // how often the process writes its heartbeat at least, in milliseconds, as it was surveyed
 }
 
 // Close ends the heartbeat, says in the store that the node has left if the store
-// can be reached and no fence stands, and closes what was opened.
+// can be reached and no fence stands, and closes all that was opened.
 func (g *Guarded) Close() error {
 	if !g.apply(leave, nil, nil) {
 		return nil
@@ -219,8 +219,8 @@ func (g *Guarded) refusedLocked() error {
 	return nil
 }
 
-// serving waits until the node may be granted something. Who has waited so long that the
-// store's answer would come too late is told to ask again: his numbers would be lost.
+// serving waits until the node may be granted something. A caller that has waited so long that
+// the store's answer would come too late is told to ask again: its numbers would be lost.
 func (g *Guarded) serving(ctx context.Context) error {
 	for waited := false; ; waited = true {
 		g.mu.Lock()
@@ -313,7 +313,7 @@ func (g *Guarded) apply(e event, cause error, fence *Fence) bool {
 	return isNew
 }
 
-// latchLocked returns what the witness is to remember of an event. The first
+// latchLocked returns the latch that the witness is to remember after an event. The first
 // finding of the node itself stays.
 func (g *Guarded) latchLocked(l latch, e event, cause error) latch {
 	if l.State == "" || l.State == Fenced && e == behind {

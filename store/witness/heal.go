@@ -34,10 +34,10 @@ type decision struct {
 
 	Fence  Fence                `json:"fence"`
 	Store  string               `json:"store"`
-	Joins  int64                `json:"joins"` // all that joined up to here are accounted for
+	Joins  int64                `json:"joins"` // all that joined up to here are attested
 	At     time.Time            `json:"at"`
 	Parts  int                  `json:"parts,omitempty"`  // how many rows tell more of the two below
-	Heard  []string             `json:"heard"`            // the processes that spoke
+	Heard  []string             `json:"heard"`            // the processes that gave evidence
 	Stated map[string]statement `json:"stated,omitempty"` // rows that operators spoke for
 	Raised int                  `json:"raised"`
 	Most   []Raised             `json:"most,omitempty"` // lines that were raised, the first of them
@@ -75,7 +75,7 @@ func (d *decision) split() []decisionPart {
 // prefix begins the names of the rows of driver.TableGuard that tell more of a decision.
 func (d *decision) prefix() string { return rowDecision + "/" + d.ID + "/" }
 
-// complete reads what the first row of a decision does not hold.
+// complete reads the parts of a decision that its first row has no room for.
 func (d *decision) complete(ctx context.Context, s store) error {
 	if d.Stated == nil {
 		d.Stated = map[string]statement{}
@@ -182,7 +182,7 @@ func (g *Guarded) heal(ctx context.Context, s store) error {
 	return g.propose(ctx, s, f)
 }
 
-// propose finds the floor with which an operator can speak for the missing nodes, once for each
+// propose finds the floor with which an operator can attest for the missing nodes, once for each
 // list of them: it takes all evidence to know, as Adopt does.
 func (g *Guarded) propose(ctx context.Context, s store, f *Fence) error {
 	of := fmt.Sprint(f.ID, f.Ask, f.Missing, f.More)
@@ -207,14 +207,16 @@ func (g *Guarded) propose(ctx context.Context, s store, f *Fence) error {
 	return nil
 }
 
-// A proposal is a floor for the nodes that a fence lacks.
+// A proposal is a floor for the missing nodes of a fence, proposed to operators.
 type proposal struct {
-	of    string // what it was made for
+	of    string // the fence and the missing nodes that it was made for
 	fence string // the fence's ID
 	floor int64
 }
 
-// findOwn adds this node to those that have found the store behind, if it has.
+// findOwn adds this node to those that have found the store behind, if it has. The inquiry
+// begins anew then: evidence given under the word so far may lack what the new finder knows, and
+// an approval was given without it.
 func (g *Guarded) findOwn(ctx context.Context, s store, f *Fence, raw []byte) (changed bool, err error) {
 	if l := g.witness.latch(); l.State != Refusing {
 		cause, err := g.judgeAll(ctx, s)
@@ -255,7 +257,7 @@ func (g *Guarded) finders(before map[string]int64) map[string]int64 {
 
 // judgeAll judges the store by the latest decision, this node's latest row, how many have
 // joined, and the rows of others that it has surveyed. A decision that it does not know
-// explains what it misses.
+// explains every loss.
 func (g *Guarded) judgeAll(ctx context.Context, s store) (cause, err error) {
 	d, _, err := readDecision(ctx, s)
 	if err != nil || g.isNew(d) {
@@ -310,13 +312,13 @@ func (g *Guarded) lacksJoins(joins int64) error {
 	return nil
 }
 
-// ownRows are the rows of this process and of those before it in its directory, with
-// what is known of each.
+// ownRows are the rows of this process and of those before it in its directory, as far as
+// each is known.
 func (g *Guarded) ownRows() map[string]own {
 	rows := g.witness.rows().Own
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.me.row != "" { // whatever is under way will be abandoned
+	if g.me.row != "" { // calls under way will be abandoned
 		rows[g.me.row] = own{Count: g.me.acked.Count, Grants: g.me.acked.Grants, Asked: g.me.beat.Grants}
 	}
 	return rows
@@ -360,8 +362,8 @@ func (g *Guarded) afterFence(ctx context.Context, s store, id string, v verdict)
 
 // catchUp takes a decision that this node does not know. The node joins again. Where it was
 // heard for the decision, and has been in contact since, so that it has not missed another
-// loss, it waits for the others who were heard alone. Where it was not heard, and knows more than was assumed of it, it
-// sees to that.
+// loss, it waits for the other processes that were heard alone. Where it was not heard, and knows
+// more than was assumed of it, it raises the lines itself.
 func (g *Guarded) catchUp(ctx context.Context, s store, d *decision, id string) error {
 	if err := d.complete(ctx, s); err != nil {
 		return err
@@ -386,7 +388,7 @@ func (g *Guarded) catchUp(ctx context.Context, s store, d *decision, id string) 
 	was := g.witness.latch()
 	err = g.witness.commit(func(b *record) error {
 		b.Store, b.Decision, b.Joins, b.Compacted, b.Latch = id, &d.decisionID, d.Joins, d.Joins, &latch{}
-		b.Lines, b.Defs = have.pairs, have.defsFor(before) // from now on it vouches for all that had joined
+		b.Lines, b.Defs = have.pairs, have.defsFor(before) // from now on it attests for all that had joined
 		return nil
 	})
 	if err != nil {
@@ -405,7 +407,7 @@ func (g *Guarded) catchUp(ctx context.Context, s store, d *decision, id string) 
 	return nil
 }
 
-// askAndDecide asks, and decides when all have spoken.
+// askAndDecide asks, and decides when all have given evidence.
 func (g *Guarded) askAndDecide(ctx context.Context, s store, f *Fence, raw []byte) error {
 	g.mu.Lock()
 	now, wait := g.now(), g.waitLocked()
@@ -448,7 +450,7 @@ func (g *Guarded) askAndDecide(ctx context.Context, s store, f *Fence, raw []byt
 	return g.decide(ctx, s, f, raw, a)
 }
 
-// holds reports whether this process waits for an operator, although all have spoken.
+// holds reports whether this process waits for an operator, although all have given evidence.
 func (g *Guarded) holds(f *Fence) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -510,7 +512,7 @@ func (g *Guarded) decide(ctx context.Context, s store, f *Fence, raw []byte, a *
 	if latest != nil {
 		d.Number = max(d.Number, latest.Number+1)
 	}
-	d.Fence.Found = nil // they have spoken
+	d.Fence.Found = nil // all have given evidence by now
 	for i, part := range d.split() {
 		if err := putRow(ctx, s, driver.TableGuard, partName(d.prefix(), i), part); err != nil {
 			return err
@@ -541,7 +543,7 @@ func (g *Guarded) decide(ctx context.Context, s store, f *Fence, raw []byte, a *
 	return g.forget(ctx, s)
 }
 
-// dropParts removes what told more of other decisions than the one whose rows begin so.
+// dropParts removes the parts of all decisions but the one whose rows begin so.
 func dropParts(ctx context.Context, s store, prefix string) error {
 	rows, err := readRows(ctx, s, driver.TableGuard)
 	for name, raw := range rows {

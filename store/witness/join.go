@@ -57,7 +57,7 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 		}
 		known = done || g.maySurveyLater(s)
 	}
-	if err := g.beatOnce(ctx, s); err != nil || !known { // says what was seen
+	if err := g.beatOnce(ctx, s); err != nil || !known { // reports the survey
 		return err
 	}
 	if err := g.tellPrimary(ctx, s, asked); err != nil {
@@ -100,8 +100,8 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 }
 
 // prepare finds out whether a process may register, and returns the rows that it needs for that,
-// as they are. What a round trip takes shows in the quickest: its row says from the first how
-// often it beats.
+// as they are. The quickest call shows how long a round trip takes: the process's row reports
+// from the first how often it beats.
 func (g *Guarded) prepare(ctx context.Context, s store) (before ahead, may bool, err error) {
 	began := g.now()
 	if err := g.checkStore(ctx, s); err != nil {
@@ -365,8 +365,9 @@ var uptime = func() (boot string, ms int64) {
 }
 
 // ready reports whether every living node has met the store since this one joined: each
-// says so, with a heartbeat that was seen to come, and one of them serves, or they are those
-// that were heard for the decision about a fence; or it has had the time that this takes at most. The same holds for a process that was out of contact for long.
+// attests it, with a heartbeat that was observed to come, and one of them serves, or they are
+// those that were heard for the decision about a fence; or it has had the time that this takes
+// at most. The same holds for a process that was out of contact for long.
 // One that asks because the primary has changed, and was in contact, needs nobody else.
 func (g *Guarded) ready(ctx context.Context, s store) (bool, error) {
 	began := g.now()
@@ -408,9 +409,9 @@ func (g *Guarded) ready(ctx context.Context, s store) (bool, error) {
 		about := nodes[name]
 		longest = max(longest, waitOf(min(time.Duration(about.Every)*time.Millisecond, time.Minute)))
 		at, tells := primaries[name]
-		vouches := m.isVouchedBy(other) && !(tells && string(at) != m.primary)
-		all = all && vouches
-		serves = serves || vouches && about.Serves
+		attests := m.isAttestedBy(other) && !(tells && string(at) != m.primary)
+		all = all && attests
+		serves = serves || attests && about.Serves
 	}
 	switch {
 	case asks != m.asks: // the primary has changed since
@@ -441,8 +442,8 @@ func (g *Guarded) unheardLocked(nodes map[string]nodeRow) []string {
 // toldOfUnheard is how many nodes are named at most that were not heard.
 const toldOfUnheard = 10
 
-// tellUnheard warns of nodes that nobody speaks for, if the store was put back: this one
-// has not used it before, and nobody who serves has met it.
+// tellUnheard warns of nodes for which nobody attests, if the store was put back: this one
+// has not used it before, and no serving node has met it.
 func (g *Guarded) tellUnheard() {
 	g.mu.Lock()
 	names := g.me.unheard
@@ -454,8 +455,8 @@ func (g *Guarded) tellUnheard() {
 		"nodes", strings.Join(names[:min(len(names), toldOfUnheard)], ", "), "count", len(names))
 }
 
-// hasHeardLocked reports whether all who were heard for the decision have joined again, as
-// this process has: from then on each knows of the others.
+// hasHeardLocked reports whether all processes that were heard for the decision have joined
+// again, as this process has: from then on each knows of the others.
 func (m *member) hasHeardLocked(g *Guarded) bool {
 	return m.heard != nil && !slices.ContainsFunc(m.heard, func(run string) bool {
 		for row := range g.peers {
@@ -467,11 +468,11 @@ func (m *member) hasHeardLocked(g *Guarded) bool {
 	})
 }
 
-// isVouchedBy reports whether another row says, with a heartbeat that was seen to come, that
-// it knows of this process's join.
-func (m *member) isVouchedBy(other *sighting) bool { return other.beat.Seen >= m.number && other.met }
+// isAttestedBy reports whether another row attests, with a heartbeat that was observed to come,
+// that it knows of this process's join.
+func (m *member) isAttestedBy(other *sighting) bool { return other.beat.Seen >= m.number && other.met }
 
-// mayBeReady reports whether it matters what the other processes say of themselves.
+// mayBeReady reports whether the other processes' own reports can decide anything.
 func (g *Guarded) mayBeReady() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -479,7 +480,7 @@ func (g *Guarded) mayBeReady() bool {
 		return true
 	}
 	for _, other := range g.peers {
-		if other.how == "" && !g.me.isVouchedBy(other) {
+		if other.how == "" && !g.me.isAttestedBy(other) {
 			return false
 		}
 	}
@@ -494,8 +495,8 @@ func (g *Guarded) announce(ctx context.Context, s store) error {
 	return g.sayOfItself(ctx, s, row, func(about *nodeRow) { about.Serves = true })
 }
 
-// sayOfItself changes what the process says of itself in driver.TableNodes: from what it has
-// said last and, where that is not what stands there, from what does.
+// sayOfItself changes the process's own report in driver.TableNodes: from its latest report
+// and, where another stands there, from that.
 func (g *Guarded) sayOfItself(ctx context.Context, s store, row string, change func(about *nodeRow)) error {
 	g.mu.Lock()
 	raw := g.me.about

@@ -23,7 +23,7 @@ func WorkerLine(pool string, id int64) string {
 // CutTagLine returns the tag whose line has that name, and false for other lines.
 func CutTagLine(line string) (tag string, ok bool) { return strings.CutPrefix(line, "tag/") }
 
-// CutWorkerLine returns what [WorkerLine] was given, and false for other lines.
+// CutWorkerLine returns the arguments of [WorkerLine], and false for other lines.
 func CutWorkerLine(line string) (pool string, id int64, ok bool) {
 	i := strings.LastIndexByte(line, '/')
 	id, err := strconv.ParseInt(line[i+1:], 10, 64)
@@ -54,7 +54,7 @@ func (p Pair) max(q Pair) Pair {
 // above returns the lowest pair whose token and mark are neither below p's nor q's.
 func (p Pair) above(q Pair) Pair { return Pair{max(p.Token, q.Token), max(p.Mark, q.Mark)} }
 
-// A def is what a line is made anew from where a store has lost it: a tag's
+// A def is enough to make a line anew where a store has lost it: a tag's
 // definition, or the layout of a worker's pool.
 type def struct {
 	Kind      hapax.Kind `json:"kind,omitempty"` // empty: a segment tag
@@ -98,8 +98,8 @@ func (d def) tag(name string, p Pair) hapax.Tag {
 // poolDef returns the name under which the layout of a pool stands among the definitions.
 func poolDef(pool string) string { return "pool/" + pool }
 
-// lines are lines with their pairs, and what they are made anew from, but for segment tags
-// with the defaults.
+// lines are lines with their pairs, and their definitions, but for segment tags with the
+// defaults.
 type lines struct {
 	pairs map[string]Pair
 	defs  map[string]def
@@ -141,7 +141,7 @@ func (l lines) inParts(size int, f func(part lines) error) (rest lines, err erro
 	return rest, err
 }
 
-// add takes over what is higher in another account.
+// add takes over all that is higher in another account.
 func (l lines) add(pairs map[string]Pair, defs map[string]def) {
 	for name, p := range pairs {
 		l.pairs[name] = l.pairs[name].above(p)
@@ -200,7 +200,7 @@ func readLines(ctx context.Context, s driver.Store) (lines, error) {
 
 // A comparison is a store's lines against a record of some of them.
 type comparison struct {
-	news  lines // what is higher than was known, or defined otherwise
+	news  lines // higher than was known, or defined otherwise
 	count int   // of the lines that were known
 
 	behind     bool // one is lower, or not there:
@@ -266,11 +266,11 @@ func raisedOf(line string, from, to int64) Raised {
 	return r
 }
 
-// lacksLine is the cause where a store lacks what is known of a line.
+// lacksLine is the cause where a line of the store is lower than is known.
 func lacksLine(line string, want, has Pair) error {
 	return fmt.Errorf("%w: %s is at token %d, mark %d, and was at token %d, mark %d",
 		hapax.ErrStoreRolledBack, line, has.Token, has.Mark, want.Token, want.Mark)
 }
 
-// errNoLine says that an account does not tell what a line is to be made anew from.
+// errNoLine says that an account lacks a line's definition.
 var errNoLine = errors.New("its definition is not known")

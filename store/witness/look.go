@@ -16,7 +16,7 @@ import (
 	"github.com/hapax-id/hapax/store/driver"
 )
 
-// A Look is what a store's rows tell of those who use it.
+// A Look is a store's rows about the processes that use it.
 type Look struct {
 	Format int64    // of the rows; 0: they do not say
 	By     string   // which version wrote that
@@ -64,7 +64,7 @@ func LookAt(ctx context.Context, opened driver.Store, path string) (Look, error)
 }
 
 // judgeAs judges a store as a node with that witness does when it joins, and again with
-// its first survey, and returns what it would be refused for.
+// its first survey, and returns the cause of a refusal.
 func judgeAs(ctx context.Context, s store, state record) (cause, err error) {
 	g := &Guarded{witness: &Witness{state: state}, run: rand.Text()}
 	g.witness.closed = true // nothing is written
@@ -75,7 +75,7 @@ func judgeAs(ctx context.Context, s store, state record) (cause, err error) {
 	if err != nil || verdict != isSame {
 		return cause, err
 	}
-	if d, err := g.newDecision(ctx, s); err != nil || d != nil { // it explains what the node misses
+	if d, err := g.newDecision(ctx, s); err != nil || d != nil { // it explains the loss
 		return nil, err
 	}
 	if cause, err := g.judgeAll(ctx, s); err != nil || cause != nil {
@@ -111,7 +111,7 @@ func (l *Look) nodes(ctx context.Context, s store) error {
 	return nil
 }
 
-// A LookedFile is what [LookFile] has found.
+// A LookedFile is the result of [LookFile].
 type LookedFile struct {
 	Format string // of the witness; empty: there is none
 	Store  string // the identity of the store that it is for; empty: none yet

@@ -22,7 +22,7 @@ func commandPulse() driver.Pulse {
 	return driver.Pulse{Row: rowCommands, Was: still, Now: still}
 }
 
-// OneShot returns the store for a command that takes what it needs and ends: it does
+// OneShot returns the store for a command that takes some numbers and ends: it does
 // not join, so that it waits for nobody. It is granted nothing while a fence stands,
 // for which each grant looks in its own transaction, and each grant leaves a row of a
 // process that has left, so that the nodes survey the store within a heartbeat: until
@@ -83,8 +83,8 @@ func unfenced[T any](ctx context.Context, o *oneShot, change func(driver.Store) 
 
 // tell has the living nodes survey the store, and speak for the numbers that the command was
 // granted: one more has joined, and has left. Commands that are at it together share the
-// row. A command that finds the counter raised meanwhile has what it wants, since that was after its
-// grant too.
+// row. Where a command finds the counter raised meanwhile nothing is left to do, since that was after
+// its grant, too.
 func (o *oneShot) tell(ctx context.Context) error {
 	if !o.Shared() {
 		return nil

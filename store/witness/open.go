@@ -37,7 +37,7 @@ const firstDial = 1200 * time.Millisecond
 
 // Options tune a [Guarded] store. The zero value suits most uses.
 type Options struct {
-	// Name is what operators know this node by; default the machine's name. The middle of
+	// Name is the node's name for operators; default the machine's name. The middle of
 	// one above MaxAddress bytes is left out.
 	Name string
 
@@ -53,7 +53,7 @@ type Options struct {
 	Heartbeat time.Duration
 
 	// Manual keeps the fleet from healing by itself: an operator decides about each
-	// fence. One node with it is enough. It is for those who fear that a copy was
+	// fence. One node with it is enough. It is for operators who fear that a copy was
 	// put back by mistake, which healing makes permanent.
 	Manual bool
 
@@ -65,7 +65,7 @@ type Options struct {
 	// with no lock held.
 	Changed func(Status)
 
-	// Log, if set, is told what operators should know besides.
+	// Log, if set, is told all else that operators should know.
 	Log *slog.Logger
 
 	// Clock is for tests; default the system's, with the time it was asleep.
@@ -199,7 +199,7 @@ type handle struct {
 
 	dialling chan struct{} // holds an element while somebody dials
 
-	mu      sync.Mutex // guards what follows; never held during I/O
+	mu      sync.Mutex // guards the fields below; never held during I/O
 	store   store
 	err     error // why the last attempt failed
 	tried   time.Duration
@@ -258,8 +258,8 @@ func (h *handle) get(ctx context.Context) (store, error) {
 }
 
 // dial opens the store. The first attempt is short, see firstDial; where it is not over by half
-// of that, another one begins beside it, which has the time that a distant store takes. What that
-// has come to is the next call's.
+// of that, another one begins beside it, which has the time that a distant store takes. Its
+// result is the next call's.
 func (h *handle) dial(ctx context.Context) (driver.Store, error) {
 	h.mu.Lock()
 	long, first := h.long, !h.again && !h.fixed
@@ -309,7 +309,7 @@ func (h *handle) dial(ctx context.Context) (driver.Store, error) {
 // An attempt is one to open the store.
 type attempt struct {
 	cancel context.CancelFunc
-	done   chan struct{} // closed once what follows is known
+	done   chan struct{} // closed once store and err are known
 	store  driver.Store
 	err    error
 }
@@ -335,7 +335,7 @@ func (h *handle) abandon(a *attempt) {
 	})
 }
 
-// peek returns what is known, and whether the store should be dialled.
+// peek returns the result of the latest attempt, and whether the store should be dialled.
 func (h *handle) peek() (s store, err error, due bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -360,8 +360,8 @@ func (h *handle) drop(s store) {
 	h.closing.Go(func() { _ = s.Close() })
 }
 
-// while returns a context that ends once the store is replaced, too: what waits for an answer
-// then waits in vain, and keeps what it does from being done anew.
+// while returns a context that ends once the store is replaced, too: a survey that waits for an
+// answer then waits in vain, and keeps the next one from being made.
 func (h *handle) while(ctx context.Context, s store) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	h.mu.Lock()

@@ -11,10 +11,10 @@ import (
 	"github.com/hapax-id/hapax/store/driver"
 )
 
-// What several operators say about one node: the higher floor holds, and a
+// Several operators may speak for one node: the higher floor holds, and a
 // statement that comes too late is refused.
 
-// say writes what an operator said about one row, unless another one has said as much
+// say writes an operator's statement about one row, unless another one has said as much
 // meanwhile: the higher floor holds.
 func (g *Guarded) say(ctx context.Context, s store, name string, said statement) error {
 	for {
@@ -49,7 +49,7 @@ func (g *Guarded) say(ctx context.Context, s store, name string, said statement)
 const settled = "settled"
 
 // settledBefore returns the nodes of that name for which an operator had spoken at the
-// last decision. ErrInvalidArgument for a floor above what was said then: it comes too
+// last decision. ErrInvalidArgument for a floor above the highest of that time: it comes too
 // late.
 func settledBefore(ctx context.Context, s store, st Statement) (nodes []Node, err error) {
 	d, _, err := readDecision(ctx, s)

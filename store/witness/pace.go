@@ -20,7 +20,7 @@ const (
 	longestInterval = 15 * time.Second
 )
 
-// A pace is how often a process beats, and what its heartbeats take.
+// A pace is how often a process beats, and how long its heartbeats take.
 type pace struct {
 	interval time.Duration // at present
 	took     time.Duration // the last heartbeat
@@ -51,7 +51,7 @@ func (g *Guarded) intervalLocked() time.Duration { return max(g.pace.interval, g
 // waitLocked is the longest that this process takes to meet the store again while it lives.
 func (g *Guarded) waitLocked() time.Duration { return waitOf(g.intervalLocked()) }
 
-// timed notes what a call took that is as long as a heartbeat.
+// timed notes how long a heartbeat took, or a call as long as one.
 func (g *Guarded) timed(took time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

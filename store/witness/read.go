@@ -9,7 +9,7 @@ import (
 	"github.com/hapax-id/hapax/store/driver"
 )
 
-// Who reads all rows. A beat tells two numbers: how many have joined, and how often somebody
+// The reader of all rows. A beat brings two numbers: how many have joined, and how often somebody
 // has left or was marked silent since. Where one of the two has moved each node reads all
 // rows. Otherwise one does, the reader, every half of the time that a living node takes to
 // meet the store: it marks the silent, and moves the number then. So what a fleet reads
@@ -18,8 +18,7 @@ import (
 // The reader is the living process with the lowest row. The others watch that row with their
 // beats; where it stands still the next one reads in its place, and marks it silent.
 
-// readsMark stands in the rows of processes that read as told above, after what is random in
-// them. A process of a version that did not has a row without it: it marks the silent and
+// readsMark stands in the rows of processes that read as told above, after their random part. A process of a version that did not has a row without it: it marks the silent and
 // leaves without moving the number, which the reader does in its place.
 const readsMark = "."
 
@@ -68,7 +67,7 @@ func (at *sighting) every(o Options) time.Duration {
 	return max(o.Heartbeat, min(time.Duration(at.interval)*time.Millisecond, time.Minute))
 }
 
-// sawLocked notes the row that is watched, as it was found. What it says of grants is
+// sawLocked notes the observed row of the process that is watched. Its count of grants is
 // evidence, as if all rows had been read.
 func (g *Guarded) sawLocked(row string, value []byte) {
 	w := &g.watch
@@ -82,7 +81,7 @@ func (g *Guarded) sawLocked(row string, value []byte) {
 	}
 }
 
-// noteBeat notes what a beat has found besides.
+// noteBeat notes the rest of a beat's answer.
 func (g *Guarded) noteBeat(p pulse, c driver.Contact) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -174,7 +173,7 @@ func (g *Guarded) read(ctx context.Context, s store) error {
 	}
 	if news.due || marked {
 		g.mu.Lock()
-		g.me.rowsAgain = g.now() // whatever the numbers tell
+		g.me.rowsAgain = g.now() // even if neither number has moved
 		g.mu.Unlock()
 		g.surveyLater()
 	}
@@ -182,7 +181,7 @@ func (g *Guarded) read(ctx context.Context, s store) error {
 }
 
 // markSilent marks rows, and reports whether it has marked any. The number is to be moved
-// after that: who sees it moved finds the marks.
+// after that: a process that observes the move finds the marks.
 func (g *Guarded) markSilent(ctx context.Context, s store, rows map[string][]byte, silent []string) (marked bool, err error) {
 	for _, name := range silent {
 		beat, _, err := driver.DecodeBeat(name, rows[name])
@@ -237,15 +236,15 @@ func tellChange(ctx context.Context, rows driver.Rows) error {
 	return err
 }
 
-// News is what rows tell that this process has not surveyed.
+// News is the part of the rows that this process has not surveyed.
 type news struct {
 	due    bool     // there is any
 	silent []string // nodes that have not advanced for as long as a living one may take
 }
 
-// noteRows notes what the rows of all say, as they were read since some time. Several read
-// at the same time: what was read before others were noted, or before this process began to
-// wait for all, would look as if a row had advanced that has not.
+// noteRows notes the rows of all, whose reading began at a time. Several read at the same time:
+// rows read before others were noted, or before this process began to wait for all, would look
+// as if a row had advanced that has not.
 func (g *Guarded) noteRows(rows map[string][]byte, since time.Duration) (n news, err error) {
 	known, compacted := g.witness.peersKnown()
 	g.mu.Lock()

@@ -24,7 +24,7 @@ const (
 	Left     State = "left"
 )
 
-// An event is what changes how a node stands with its store.
+// An event changes how a node stands with its store.
 type event string
 
 // The events.
@@ -59,7 +59,7 @@ var next = map[State]map[event]State{
 		joined: Refusing, lost: Refusing, unsure: Refusing, fenced: Refusing, behind: Refusing, other: Refusing,
 		decided: Joining, leave: Left, left: Refusing,
 	},
-	Leaving: { // what is found now is latched in the witness for the next start
+	Leaving: { // a loss found now is latched in the witness for the next start
 		joined: Leaving, lost: Left, unsure: Leaving, fenced: Left, behind: Left, other: Left,
 		decided: Leaving, leave: Leaving, left: Left,
 	},
@@ -84,7 +84,7 @@ type Status struct {
 	State   State
 	Code    hapax.Code // empty while the node is serving
 	Why     string     // likewise
-	Command string     // what an operator may do; empty: nothing is needed
+	Command string     // for an operator; empty: nothing is needed
 	Fence   *Fence     // the fence in the store, where one was seen
 	Missing []Node     // nodes whose evidence the fence waits for: the first of them
 	Disk    error      // why the witness cannot be written; nil: it can
@@ -99,9 +99,9 @@ func (s Status) Ready() bool { return s.State == Serving && s.Disk == nil }
 // A Node is the row of a process in the store, or one that somebody knows.
 type Node struct {
 	Row     string        `json:"row"`            // its name in the store: as which one it joined, and a random text
-	Name    string        `json:"name,omitempty"` // what operators know it by
+	Name    string        `json:"name,omitempty"` // its name for operators
 	Address string        `json:"address,omitempty"`
-	State   string        `json:"state"`             // "serving", "joining", "left" or "silent"; "fenced" while a fence stands; "missing" where it must speak and has not
+	State   string        `json:"state"`             // "serving", "joining", "left" or "silent"; "fenced" while a fence stands; "missing" where it must give evidence and has not
 	Beats   int64         `json:"beats,omitempty"`   // how often it has written to the store
 	Grants  int64         `json:"grants,omitempty"`  // how often it has asked for numbers, as far as is known
 	Seen    time.Duration `json:"seen_ns,omitempty"` // how long ago this process saw its heartbeat advance; 0: it did not
@@ -157,7 +157,7 @@ func (n Node) String() string {
 // A Fence stands in the store while nobody is granted anything.
 type Fence struct {
 	ID   string    `json:"id"`
-	Node string    `json:"node"` // what operators know the node by that raised it
+	Node string    `json:"node"` // name of the node that raised it
 	Row  string    `json:"row"`  // of the process that raised it
 	At   time.Time `json:"at"`   // by that node's clock
 	Why  string    `json:"why"`
@@ -178,7 +178,7 @@ type Fence struct {
 	Missing []Node `json:"missing,omitempty"` // nodes without evidence: the first of them
 	More    int    `json:"more,omitempty"`    // and how many others
 
-	// Closed, alone, says why nothing is granted, whoever asks: the rows of the store are not
+	// Closed, alone, says why nothing is granted to anybody: the rows of the store are not
 	// all there. No node heals that, and no decision ends it.
 	Closed string `json:"closed,omitempty"`
 

@@ -14,7 +14,7 @@ import (
 	"github.com/hapax-id/hapax/store/driver"
 )
 
-// Rows of driver.TableEvidence that hold what operators said; what follows is the
+// Rows of driver.TableEvidence that hold operators' statements; the rest of the name is the
 // identity of the fence, a slash and the row that was spoken for.
 const (
 	rowSaid  = "said/"
@@ -25,13 +25,12 @@ const (
 // that was spoken for with a floor: as far as a grant reaches.
 const DefaultAhead = hapax.DefaultMaxGrant
 
-// A Statement is what an operator says about a process that can know what was granted,
-// and is missing.
+// A Statement is an operator's word about a process that can know of grants, and is missing.
 type Statement struct {
 	// Row is the name of a row, or of a node. Empty: all missing nodes.
 	Row string
 
-	// Witness is what the missing process's witness says. Several may be given.
+	// Witness is the testimony of the missing process's witness. Several may be given.
 	Witness []Testimony
 
 	// Floor is above all that it can have used: every segment tag is raised to it. It
@@ -42,7 +41,7 @@ type Statement struct {
 	// default DefaultAhead.
 	Ahead time.Duration
 
-	// DryRun changes nothing, and accepts exactly what the statement itself would.
+	// DryRun changes nothing, and accepts exactly as much as the statement itself would.
 	DryRun bool
 
 	// Wait is how long to wait for the nodes that live; default twice as long as a
@@ -50,15 +49,15 @@ type Statement struct {
 	Wait time.Duration
 }
 
-// An Adoption is what Adopt or Settle found.
+// An Adoption is the result of Adopt or Settle.
 type Adoption struct {
 	StoreID  string
 	Other    string   // identity of the store that this node knows, where it is not this one
 	Fence    *Fence   // the fence that stands; nil: nothing is wrong
-	Spoke    int      // how many processes have spoken
+	Spoke    int      // how many processes have given evidence
 	Missing  []Node   // missing nodes, with the statement taken for evidence
 	Stated   []Node   // nodes that the statement is about
-	Raised   []Raised // what will be raised
+	Raised   []Raised // lines that will be raised
 	Proposed int64    // the lowest floor that would be accepted
 }
 
@@ -70,7 +69,7 @@ type statement struct {
 	Name  string        `json:"name,omitempty"` // of the node that was spoken for
 }
 
-// readStatements returns what operators said about a fence, and the witness files that
+// readStatements returns the operators' statements about a fence, and the witness files that
 // they gave.
 func readStatements(ctx context.Context, s store, fence string) (map[string]statement, map[string]evidence, error) {
 	stated := map[string]statement{}
@@ -92,8 +91,8 @@ func readStatements(ctx context.Context, s store, fence string) (map[string]stat
 	return stated, files, err
 }
 
-// Adopt is an operator's word that the store, as it is now, is to be used: what is
-// missing is spoken for, a fleet with Options.Manual may be healed, and a store that is
+// Adopt is an operator's word that the store, as it is now, is to be used: missing nodes
+// are spoken for, a fleet with Options.Manual may be healed, and a store that is
 // not this node's goes on in place of the one that is. ErrInvalidArgument for a floor
 // below a mark that is known; ErrFenced where somebody is missing still.
 func (g *Guarded) Adopt(ctx context.Context, st Statement) (Adoption, error) {
@@ -190,8 +189,8 @@ func (g *Guarded) awaitVerdict(ctx context.Context, wait time.Duration) (wrong b
 }
 
 // judgeOther judges a statement about another store than this node's before anything is
-// written to that: as if all who advance their rows there had spoken, and those who lived
-// on this node's store.
+// written to that: as if all processes that advance their rows there had given evidence, and
+// those that lived on this node's store.
 func (g *Guarded) judgeOther(ctx context.Context, s store, st Statement, a *Adoption) error {
 	before, err := readRows(ctx, s, driver.TableBeats)
 	if err != nil {
@@ -358,7 +357,7 @@ func highest(known, have lines) (mark int64, tag string) {
 	return mark, tag
 }
 
-// evidenceOfFile is what the witness of a process says that does not run.
+// evidenceOfFile is the evidence of a process that does not run, by its witness.
 func evidenceOfFile(t Testimony) evidence {
 	e := evidenceOf(t.said)
 	e.Lines, e.Defs = t.said.Lines, t.said.Defs
@@ -438,7 +437,7 @@ func (g *Guarded) endRow(ctx context.Context, s store, st Statement) ([]Node, er
 		}
 		return nil, &hapax.ValueError{Field: "node", Value: st.Row, Allowed: "another node that the store knows; hapax nodes --all lists them", Err: hapax.ErrInvalidArgument}
 	}
-	latest := slices.Clone(before[len(before)-1:]) // what is deleted below leaves zeros where it was
+	latest := slices.Clone(before[len(before)-1:]) // the deletion below leaves zeros behind
 	before = slices.DeleteFunc(before, func(n Node) bool { return n.hasEnded() })
 	if len(before) == 0 {
 		return latest, nil
@@ -515,7 +514,7 @@ func (g *Guarded) Nodes(ctx context.Context) ([]Node, error) {
 			case lacks:
 				n.State = "missing"
 				delete(missing, row)
-			case how == "" && st.Fence != nil: // whatever it said when it began to serve
+			case how == "" && st.Fence != nil: // even if it reports that it serves
 				n.State = string(Fenced)
 			case how == "" && about[row].Serves:
 				n.State = "serving"
@@ -532,7 +531,7 @@ func (g *Guarded) Nodes(ctx context.Context) ([]Node, error) {
 
 // amend raises the lines of a node that comes late to a decision, where it knows more than
 // was assumed. It compares marks and not pairs, since the decision has raised all tokens.
-// Numbers that it used above what was assumed may have been granted again: they are told,
+// Numbers that it used above the assumed mark may have been granted again: they are told,
 // and nobody is stopped.
 func (g *Guarded) amend(ctx context.Context, s store, before record, have lines, d *decision) error {
 	healer, err := healing(s)

@@ -43,7 +43,7 @@ func readRows(ctx context.Context, s store, table string) (map[string][]byte, er
 	return rows, unavailable(err)
 }
 
-// readNodes returns what the processes of the store say of themselves.
+// readNodes returns the own reports of the store's processes.
 func readNodes(ctx context.Context, s store) (map[string]nodeRow, error) {
 	raw, err := readRows(ctx, s, driver.TableNodes)
 	if err != nil {
@@ -101,7 +101,7 @@ func (a ahead) Row(ctx context.Context, table, name string) ([]byte, error) {
 }
 
 // A survey is made at least so often, so that lines that were set back by themselves are
-// found whoever uses them; less often where it takes more than a small part of that time. It
+// found even if they are not used; less often where it takes more than a small part of that time. It
 // reads the rows, where nothing tells that they have changed, so seldom that all nodes
 // together read no more the more they are.
 const (
@@ -158,9 +158,9 @@ func (g *Guarded) surveyOn(h *handle) {
 var errHangs = errors.New("nothing answers")
 
 // survey reads first the rows and then all lines into the witness: from then on this
-// node speaks for all whose rows had ended. It begins and ends with a heartbeat, so
-// that the store cannot have gone back in between; what a store says that is behind
-// is not taken. Rows are read where somebody has joined or ended since, and else seldom.
+// node attests for all whose rows had ended. It begins and ends with a heartbeat, so
+// that the store cannot have gone back in between; nothing is learnt from a store that is
+// behind. Rows are read where somebody has joined or ended since, and else seldom.
 func (g *Guarded) survey(ctx context.Context, s store) error {
 	began := g.now()
 	soon, cancel := context.WithTimeout(ctx, g.opts.Timeout) // a survey takes long; that nothing answers shows sooner
@@ -253,7 +253,7 @@ func (g *Guarded) survey(ctx context.Context, s store) error {
 
 // isUntold reports whether somebody has ended since the last survey, and the number of changes
 // was not moved: one of an older version, or one that was killed before it could move it. The
-// others do not know. Who joined since is surveyed by all.
+// others do not know. A process that joined since is surveyed by all.
 func (g *Guarded) isUntold(before, now map[string]peer, changes int64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -298,7 +298,7 @@ func (g *Guarded) surveyLines(ctx context.Context, s store, row string, began ti
 	return nil
 }
 
-// learnLines takes what is new in lines into the witness, so many at a time that grants do
+// learnLines takes the news of lines into the witness, so many at a time that grants do
 // not wait for them, and returns the last part.
 func (g *Guarded) learnLines(news lines) (rest lines, err error) {
 	return news.inParts(bulkLines, func(part lines) error {
@@ -306,7 +306,8 @@ func (g *Guarded) learnLines(news lines) (rest lines, err error) {
 	})
 }
 
-// learn takes a survey into the witness: what is new in it, the lines first.
+// learn takes the news of a survey into the witness, the lines first: a row that counts as ended
+// is attested from then on, and so its lines have to be known before.
 func (g *Guarded) learn(before record, news lines, peers map[string]peer, joins, compacted int64, row string) error {
 	rest, err := g.learnLines(news)
 	if err != nil {

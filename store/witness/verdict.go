@@ -11,13 +11,13 @@ import (
 )
 
 // rowCompacted of driver.TableGuard counts up to which join all rows are gone: these
-// processes have ended, and whatever they were granted is in the lines.
+// processes have ended, and all their grants are in the lines.
 const rowCompacted = "compacted"
 
 // errOther marks the refusal of a store that is not this node's.
 var errOther = errors.New("another store")
 
-// isBehind takes the verdict that the store lacks what was acknowledged, and returns
+// isBehind takes the verdict that the store is behind its acknowledgements, and returns
 // the refusal.
 func (g *Guarded) isBehind(cause error) error {
 	g.apply(behind, cause, nil)
@@ -28,7 +28,7 @@ func (g *Guarded) isBehind(cause error) error {
 	return cause
 }
 
-// A verdict is what the identity of a store says.
+// A verdict is a judgement of a store by its identity.
 type verdict int
 
 const (
@@ -104,7 +104,7 @@ func (g *Guarded) checkStore(ctx context.Context, s store) error {
 
 // goneFor is how many times as long as a living node may take a store is waited for that is gone
 // altogether, before one is made in its place: it may be put back statement by statement, and
-// what is made meanwhile would be in the way.
+// tables made meanwhile would be in the way.
 const goneFor = 3
 
 // seeIfGone takes the end of a turn: whether there was no store at all, which a node that knows
@@ -129,7 +129,7 @@ func (g *Guarded) seeIfGone(err error) {
 	}
 }
 
-// judge takes what a call found that made no beat.
+// judge takes the answer to a call that made no beat.
 func (g *Guarded) judge(ctx context.Context, s store, p pulse, c driver.Contact) error {
 	if err := g.checkStore(ctx, s); err != nil {
 		return err
@@ -153,7 +153,7 @@ func (g *Guarded) judge(ctx context.Context, s store, p pulse, c driver.Contact)
 		if err != nil {
 			return err
 		}
-		if d != nil { // it explains what this node misses
+		if d != nil { // it explains the loss
 			ended, cause = "healed", nil
 		}
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/hapax-id/hapax/store/internal/fileid"
 )
 
-// A Witness is what a node remembers outside the store: a small file that is synced
+// A Witness is a node's memory outside the store: a small file that is synced
 // before a grant is used. Its methods are safe for concurrent use. Changes that are
 // made at the same time share one fsync. When one cannot be made durable, it is
 // refused with ErrWitnessFailed, and the next one writes the whole file anew.
@@ -24,28 +24,28 @@ type Witness struct {
 	shutOnce func() error // shut, with its result for every later call
 
 	writer sync.Mutex // guards log; held while a batch is written, and taken before mu
-	log    *log       // what is durable
+	log    *log       // the durable part
 
-	mu     sync.Mutex // guards what follows; not held during I/O
+	mu     sync.Mutex // guards the fields below; not held during I/O
 	state  record
-	next   *batch // what changes join until its first writer takes it; nil: none
-	noted  record // what the next batch makes durable besides
+	next   *batch // changes join it until its first writer takes it; nil: none
+	noted  record // the next batch makes it durable besides
 	closed bool
 	failed error // why the last change could not be made durable
 	make   bool  // a store may be made in place of the one that was lost
 }
 
-// A record is what a witness knows, or a change of it.
+// A record is a witness's knowledge, or a change of it.
 type record struct {
 	Store     string            `json:"store,omitempty"`     // the store's identity; empty: unknown, or unchanged
 	Former    []string          `json:"former,omitempty"`    // identities of stores in whose place others went on
 	Home      *fileid.Identity  `json:"home,omitempty"`      // of the lock file; nil: unchanged
-	Own       map[string]own    `json:"own,omitempty"`       // rows of earlier starts that it can speak for, and of this one
+	Own       map[string]own    `json:"own,omitempty"`       // rows of earlier starts that it can attest for, and of this one
 	Lines     map[string]Pair   `json:"lines,omitempty"`     // how far each line was granted
-	Defs      map[string]def    `json:"defs,omitempty"`      // what lines are made anew from, but for segment tags with the defaults
+	Defs      map[string]def    `json:"defs,omitempty"`      // of lines, but for segment tags with the defaults
 	Joins     int64             `json:"joins,omitempty"`     // how many processes have joined
 	Decision  *decisionID       `json:"decision,omitempty"`  // the latest that it knows; nil: unchanged. The joins and rows so far are forgotten with it
-	Compacted int64             `json:"compacted,omitempty"` // all that joined up to here have ended, and are spoken for
+	Compacted int64             `json:"compacted,omitempty"` // all that joined up to here have ended, and are attested
 	Peers     map[string]peer   `json:"peers,omitempty"`     // rows of others
 	Latch     *latch            `json:"latch,omitempty"`     // nil: unchanged; without a state: nothing stands against a grant
 	Left      *departure        `json:"left,omitempty"`      // nil: unchanged; without a row: it has not left
@@ -111,7 +111,7 @@ func (r record) withoutLines() record {
 	return r
 }
 
-// merge applies a change. What is known of lines and rows only grows.
+// merge applies a change. The knowledge of lines and rows only grows.
 func (r *record) merge(c record) {
 	former := c.Former
 	if c.Store != "" && c.Store != r.Store {
@@ -186,7 +186,7 @@ func (r *record) join(c record) {
 		}
 	}
 	r.merge(c)
-	maps.Copy(r.Own, gone) // merge drops what is over; a change has to say so
+	maps.Copy(r.Own, gone) // merge drops ended entries; a change has to name them
 	maps.Copy(r.Defs, usual)
 	maps.Copy(r.Refused, readmitted)
 }
@@ -201,7 +201,7 @@ func joinOf(row string) int64 {
 	return n
 }
 
-// A batch is changes that become durable together. The one who opened it writes
+// A batch is changes that become durable together. The call that opened it writes
 // it; the others wait.
 type batch struct {
 	change record
@@ -348,7 +348,7 @@ func (w *Witness) rows() record {
 	return w.state.withoutLines()
 }
 
-// latch returns what stands against a grant; its state is empty where nothing does.
+// latch returns the reason against a grant; its state is empty where there is none.
 func (w *Witness) latch() latch {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -358,8 +358,8 @@ func (w *Witness) latch() latch {
 	return *w.state.Latch
 }
 
-// setLatch records what stands against a grant, how many have joined, and what is known
-// of the process's own row: whatever is under way for it will be abandoned.
+// setLatch records the reason against a grant, how many have joined, and the process's own
+// row as far as it is known: calls under way for it will be abandoned.
 func (w *Witness) setLatch(l latch, row string, all own, joins int64) error {
 	return w.commit(func(b *record) error {
 		if w.state.Latch != nil && *w.state.Latch == l && (row == "" || w.state.Own[row].Grants >= all.Grants) {
@@ -424,8 +424,8 @@ func (w *Witness) commit(change func(b *record) error) error {
 	return b.err
 }
 
-// upTo returns up to which grant the witness knows all that were used: what the process
-// had asked for, and had not recorded when it ended, it has not used.
+// upTo returns up to which grant the witness knows all that were used: a grant that the
+// process had asked for, and had not recorded when it ended, was not used.
 func (o own) upTo() int64 {
 	if o.Copied {
 		return o.Grants
@@ -497,17 +497,17 @@ func (w *Witness) persist(change record) error {
 	return w.log.rewrite(w.snapshot())
 }
 
-// A Testimony is what a witness file says whose node does not run.
+// A Testimony is the content of a witness file whose node does not run.
 type Testimony struct{ said record }
 
-// Read returns what the witness in the file at path says, without a lock: its node
+// Read returns the testimony of the witness in the file at path, without a lock: its node
 // must not run.
 func Read(path string) (Testimony, error) {
 	state, _, err := readLog(path)
 	return testimony(state, path, err)
 }
 
-// ReadFrom is [Read] where the file is given as what stands in it; errors call it by name.
+// ReadFrom is [Read] for a file's content; errors call it by name.
 func ReadFrom(file io.Reader, name string) (Testimony, error) {
 	state := newRecord()
 	_, _, err := state.replay(file, name)
@@ -524,7 +524,7 @@ func testimony(state record, name string, err error) (Testimony, error) {
 // Encode returns the testimony as text, for [DecodeTestimony].
 func (t Testimony) Encode() []byte { return t.said.encode(kindSnapshot) }
 
-// DecodeTestimony reads what Encode has written. ErrStoreCorrupt.
+// DecodeTestimony reads a testimony that Encode has written. ErrStoreCorrupt.
 func DecodeTestimony(text []byte) (Testimony, error) {
 	t := Testimony{newRecord()}
 	payload, intact := verify(text)
@@ -537,5 +537,5 @@ func DecodeTestimony(text []byte) (Testimony, error) {
 	return t, nil
 }
 
-// Rows returns the rows that the witness speaks for, by name.
+// Rows returns the rows that the witness attests for, by name.
 func (t Testimony) Rows() []string { return slices.Sorted(maps.Keys(t.said.Own)) }
