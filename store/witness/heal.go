@@ -215,7 +215,7 @@ type proposal struct {
 }
 
 // findOwn adds this node to those that have found the store behind, if it has. The inquiry
-// begins anew then: evidence given under the word so far may lack what the new finder knows, and
+// begins anew then: evidence given under the word so far may lack the new finder's knowledge, and
 // an approval was given without it.
 func (g *Guarded) findOwn(ctx context.Context, s store, f *Fence, raw []byte) (changed bool, err error) {
 	if l := g.witness.latch(); l.State != Refusing {

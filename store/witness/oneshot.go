@@ -81,7 +81,7 @@ func unfenced[T any](ctx context.Context, o *oneShot, change func(driver.Store) 
 	return change(o.store)
 }
 
-// tell has the living nodes survey the store, and speak for the numbers that the command was
+// tell has the living nodes survey the store, and attest for the numbers that the command was
 // granted: one more has joined, and has left. Commands that are at it together share the
 // row. Where a command finds the counter raised meanwhile nothing is left to do, since that was after
 // its grant, too.

@@ -12,8 +12,8 @@ import (
 // The reader of all rows. A beat brings two numbers: how many have joined, and how often somebody
 // has left or was marked silent since. Where one of the two has moved each node reads all
 // rows. Otherwise one does, the reader, every half of the time that a living node takes to
-// meet the store: it marks the silent, and moves the number then. So what a fleet reads
-// grows with its nodes, and not with their square.
+// meet the store: it marks the silent, and moves the number then. So the reads of a fleet
+// grow with its nodes, and not with their square.
 //
 // The reader is the living process with the lowest row. The others watch that row with their
 // beats; where it stands still the next one reads in its place, and marks it silent.
