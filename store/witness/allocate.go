@@ -25,6 +25,7 @@ func (g *Guarded) batchAllocations() {
 // at once, which refuses.
 func (g *Guarded) inLoop(f func()) {
 	g.mu.Lock()
+	// A goroutine that begins once Close waits for all would not be waited for.
 	ends := g.state == Leaving || g.state == Left
 	if !ends {
 		g.loop.Go(f)
@@ -55,6 +56,7 @@ func (g *Guarded) Allocate(ctx context.Context, tag string, n int64, last hapax.
 	}
 	of := driver.AllocateOf{Tag: tag, N: n, Last: last}
 	if s, _, _ := g.calls.peek(); s != nil {
+		// Without steps of many, calls that wait for each other gain nothing.
 		if _, ok := s.(driver.TogetherAllocating); !ok {
 			all, err := g.allocateAll(ctx, []driver.AllocateOf{of})
 			if err != nil {
@@ -75,6 +77,8 @@ func (g *Guarded) Allocate(ctx context.Context, tag string, n int64, last hapax.
 
 // allocateAll makes allocations in one step.
 func (g *Guarded) allocateAll(ctx context.Context, all []driver.AllocateOf) (made []driver.Allocated, err error) {
+	// The pairs from before the call: one learnt meanwhile may be of a later grant, beside which
+	// this one would look like a loss.
 	known := make(map[string]Pair, len(all))
 	err = g.grant(ctx, func() func(string) (Pair, bool) {
 		for _, of := range all {
@@ -93,6 +97,7 @@ func (g *Guarded) allocateAll(ctx context.Context, all []driver.AllocateOf) (mad
 		if err = g.found(ctx, s, p, c, err); err != nil {
 			return nil, err
 		}
+		// Several calls of one tag in a step must have got stretches one after the other.
 		ends := make(map[string]Pair, len(all))
 		for i, m := range made {
 			line := TagLine(all[i].Tag)
@@ -127,6 +132,8 @@ func allocateIn(ctx context.Context, s store, p driver.Pulse, all []driver.Alloc
 	made = make([]driver.Allocated, len(all))
 	for i, of := range all {
 		made[i].Allocation, c, err = s.AllocateWith(ctx, p, of.Tag, of.N, of.Last)
+		// An error about the tag is its call's alone. After any other the outcome is unknown, and the
+		// whole step is abandoned: a gap, never a repeat.
 		if made[i].Err = err; err != nil && !driver.IsOfTag(err) || !c.Met {
 			return nil, c, err
 		}

@@ -60,8 +60,11 @@ func (b *batcher[Q, A]) do(ctx context.Context, ask Q) (value A, err error) {
 	if !b.enter(t) {
 		return b.result(ctx, t)
 	}
+	// Alone it needs no goroutine, and its caller's context may end the step.
 	alone := []*turn[Q, A]{t}
 	b.makeStep(ctx, alone)
+	// The calls that have come meanwhile are served elsewhere: this caller has its answer and owes
+	// them nothing.
 	if some := b.next(alone); some != nil {
 		b.start(func() { b.serve(some) })
 	}
@@ -74,6 +77,8 @@ func (b *batcher[Q, A]) result(ctx context.Context, t *turn[Q, A]) (value A, err
 	case a := <-t.done:
 		return a.value, a.err
 	case <-ctx.Done():
+		// A call that a step has taken is not there any more: its answer may still come, and is
+		// abandoned.
 		b.leave(t)
 	}
 	select {
@@ -139,6 +144,8 @@ func (b *batcher[Q, A]) serve(some []*turn[Q, A]) {
 func (b *batcher[Q, A]) next(over []*turn[Q, A]) (some []*turn[Q, A]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	// The end of a step and the beginning of the next are one: no call can come in between and
+	// overtake those that wait.
 	b.calls -= len(over)
 	for _, t := range over {
 		delete(b.busy, b.tag(t.ask))

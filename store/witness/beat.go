@@ -159,6 +159,7 @@ func (g *Guarded) beat() error {
 	}
 	began := g.now()
 	interval := g.interval()
+	// The beat before all other work of the turn, with the whole of its own time-out.
 	err := g.within(timeoutOf(interval), g.beatOnce)
 	g.settleFresh()
 	g.mu.Lock()
@@ -208,6 +209,7 @@ func (g *Guarded) leave() error {
 	if err != nil {
 		return nil // the others find it silent
 	}
+	// While a fence stands the row stays as it is: its process must give evidence.
 	fence, err := s.Row(ctx, driver.TableFence, driver.RowFence)
 	if err != nil || fence != nil {
 		return nil
@@ -217,6 +219,7 @@ func (g *Guarded) leave() error {
 		return nil
 	}
 	beat, how, err := driver.DecodeBeat(m.row, raw)
+	// A row that is behind is left as it is: the next start finds the loss by it.
 	if err != nil || how != "" || beat.Count < m.acked.Count {
 		return err
 	}
@@ -226,6 +229,7 @@ func (g *Guarded) leave() error {
 	}
 	gone := departure{Row: m.row, Joins: joins}
 	gone.Boot, gone.Up = uptime()
+	// Durable before the row says that it has left: the next start attests for this row by it.
 	err = g.witness.commit(func(b *record) error {
 		b.Own[m.row] = own{Count: beat.Count, Grants: beat.Grants, Asked: m.beat.Grants}
 		b.Left, b.Joins = &gone, m.joins

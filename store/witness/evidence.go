@@ -41,6 +41,7 @@ const evidencePart = driver.MaxValueBytes / 2
 // parts splits an evidence, with the lines of a record, into rows.
 func (e evidence) parts(r record) []evidence {
 	all, sum, size := []evidence{e.open()}, sha256.New(), evidencePart
+	// Rows and lines are taken in order, so that the same account has the same parts and sum.
 	in := func(what ...any) *evidence { // the part that has room for that
 		text, err := json.Marshal(what)
 		if err != nil {
@@ -128,10 +129,12 @@ func (g *Guarded) giveEvidence(ctx context.Context, s store, ask string) error {
 		seen[row] = other.beat.Grants
 	}
 	g.mu.Unlock()
+	// The first part is written last: where it stands as it was given, the others do.
 	if said.ask == ask && said.first == string(stands) {
 		return nil
 	}
 	r := g.witness.snapshot()
+	// The witness hears of beats with grants alone; this process knows its latest.
 	r.Own = g.ownRows()
 	e := evidenceOf(r)
 	e.Seen, e.Manual = seen, g.opts.Manual
@@ -157,6 +160,7 @@ func partName(prefix string, part int) string { return fmt.Sprintf("%s%09d", pre
 
 // publish writes the parts of an evidence, the first last.
 func publish(ctx context.Context, s store, prefix string, parts []evidence) error {
+	// The first part counts them: once it stands, the account is whole.
 	for i, part := range slices.Backward(parts) {
 		if err := putRow(ctx, s, driver.TableEvidence, partName(prefix, i), part); err != nil {
 			return err
@@ -176,6 +180,7 @@ func readEvidence(ctx context.Context, s store, prefix string) (map[string]evide
 		}
 		for _, r := range page {
 			rest, ok := strings.CutPrefix(r.Name, prefix)
+			// The rows of the next word, or of statements, follow.
 			if !ok {
 				return whole(said, found), nil
 			}
@@ -278,6 +283,7 @@ func (h *inquiry) findMissing() *account {
 	a := &account{joins: h.joins, statements: h.stated, manual: h.manual, lines: newLines()}
 	needs := map[string]need{}
 	know := func(row string, grants int64, name, address string) {
+		// The row of commands, and a finder that has not joined: no grants are counted under them.
 		if joinOf(row) == 0 {
 			return
 		}
@@ -308,12 +314,15 @@ func (h *inquiry) findMissing() *account {
 		a.lines.add(e.Lines, e.Defs)
 		for row, o := range e.Own {
 			know(row, o.Grants, "", "")
+			// The original of a copied directory may have gone on under the row.
 			if !o.Copied {
 				attest(row, o.upTo())
 			}
 		}
 		for row, p := range e.Peers {
 			know(row, p.Grants, p.Name, p.Address)
+			// A process that has not found the loss may have surveyed the store as it is now: there a row
+			// may have ended that went on before.
 			if e.Finder && p.How != "" {
 				attest(row, p.Grants)
 			}
@@ -321,6 +330,7 @@ func (h *inquiry) findMissing() *account {
 		for row, grants := range e.Seen {
 			know(row, grants, "", "")
 		}
+		// For the same reason.
 		if e.Finder {
 			compacted = max(compacted, e.Compacted)
 		}
@@ -343,6 +353,7 @@ func (h *inquiry) findMissing() *account {
 		n.about.Grants, n.about.State = n.grants, "missing"
 		a.missing = append(a.missing, n.about)
 	}
+	// A process of which only the number is known: its row was lost with the store.
 	for n := compacted + 1; n <= a.joins; n++ {
 		row := rowName(n, "")
 		if _, ok := h.stated[row]; !numbers[n] && !ok {
@@ -401,6 +412,7 @@ func (a *account) wants(have lines) map[string]Pair {
 	all.add(have.pairs, have.defsFor(record{Defs: all.defs}))
 	wants := map[string]Pair{}
 	for line, p := range all.pairs {
+		// An operator's floor holds for lines that only the store or only the evidence has, too.
 		p.Mark = max(p.Mark, a.stated(line, all.defs))
 		if q, ok := have.pairs[line]; !ok || q.Token < p.Token || q.Mark < p.Mark {
 			wants[line] = p
@@ -440,6 +452,7 @@ func healLine(ctx context.Context, s driver.Healing, line string, p Pair, defs .
 	if name, ok := CutTagLine(line); ok {
 		d, _ := find(line)
 		if d.Kind == hapax.KindSnowflake {
+			// It has no numbers of its own: they come from its pool's workers.
 			p = Pair{Token: p.Token}
 		}
 		_, err := s.HealTag(ctx, d.tag(name, p))

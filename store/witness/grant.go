@@ -28,6 +28,8 @@ func (g *Guarded) pulse(grant bool) pulse {
 	if grant && m.row != "" {
 		m.beat.Grants++
 	}
+	// The count grows with each call, answered or not: a beat that equals the row under the own
+	// run is this process's, and its answer was lost.
 	m.beat.Count++
 	m.beat.Seen = m.seen
 	return pulse{driver.Pulse{Row: m.row, Was: m.acked, Now: m.beat}, g.now(), m.joins, m.begun}
@@ -45,6 +47,8 @@ func (g *Guarded) reserve(p pulse) error {
 	return g.witness.commit(func(b *record) error {
 		g.mu.Lock()
 		defer g.mu.Unlock()
+		// One write for many grants: a restart attests for all that were asked for and not recorded,
+		// since such a grant was never used.
 		if g.me.row != p.Row || g.me.asked >= p.Now.Grants {
 			return errNoChange
 		}
@@ -76,6 +80,8 @@ func (g *Guarded) grant(ctx context.Context, known func() func(line string) (Pai
 		if p.Row == "" {
 			return nothing{}, errAbandoned()
 		}
+		// Before the call, lest a process that is killed within it has asked for a grant of which its
+		// witness does not know: nobody could attest for the row.
 		if err := g.reserve(p); err != nil {
 			return nothing{}, err
 		}
@@ -83,6 +89,8 @@ func (g *Guarded) grant(ctx context.Context, known func() func(line string) (Pai
 		if err != nil || len(all) == 0 {
 			return nothing{}, err
 		}
+		// Judged before it is recorded: a grant of a store that went back would hide the loss from the
+		// next comparison.
 		for _, got := range all {
 			want, ok := was(got.line)
 			if err := g.judgeGrant(got, want, ok); err != nil {
@@ -107,6 +115,8 @@ func (g *Guarded) judgeGrant(got granted, want Pair, known bool) error {
 // be used.
 func (g *Guarded) record(p pulse, all []granted) error {
 	err := g.witness.commit(func(b *record) error {
+		// Recorded even where it will be abandoned: the pair is the store's, and proof against an
+		// older one.
 		for _, got := range all {
 			b.Lines[got.line] = b.Lines[got.line].max(got.to)
 			if g.witness.state.Defs[got.of] != got.def {
@@ -161,17 +171,22 @@ func (g *Guarded) found(ctx context.Context, s store, p pulse, c driver.Contact,
 	}
 	g.mu.Lock()
 	m := &g.me
+	// The answer is to a call under an earlier row: it proves nothing of this one.
 	if m.row != p.Row {
 		g.mu.Unlock()
 		return errAbandoned()
 	}
+	// As many as were known when it was sent: answers may overtake each other.
 	if c.Joins < p.joins {
 		g.mu.Unlock()
 		return g.isBehind(fmt.Errorf("%w: %d nodes have joined it, and %d had", hapax.ErrStoreRolledBack, c.Joins, p.joins))
 	}
 	m.joins = max(m.joins, c.Joins)
 	away := g.shared && p.sent-m.contact > g.waitLocked()
+	// The time of sending: the store may have gone back, and the others gone on, right after it
+	// answered.
 	m.contact = max(m.contact, p.sent)
+	// A later call may have been answered before.
 	if bytes.Compare(p.Now.Encode(), m.acked.Encode()) > 0 {
 		m.acked = p.Now
 	}
@@ -180,6 +195,8 @@ func (g *Guarded) found(ctx context.Context, s store, p pulse, c driver.Contact,
 		m.primary = c.Primary
 	}
 	serving := g.state == Serving
+	// A beat at a primary about which the question is not over shows nothing: grants at the one
+	// before may be missing there.
 	if !moved && !away && m.over == m.begun && p.begun == m.begun {
 		m.sure = max(m.sure, p.Now.Count)
 	}
@@ -192,6 +209,8 @@ func (g *Guarded) found(ctx context.Context, s store, p pulse, c driver.Contact,
 		g.opts.Log.Warn("the store's primary has changed; nothing is granted until the other nodes have found their heartbeats there")
 	}
 	switch {
+	// The answer is sound and comes too late: others may have joined, and been granted the same,
+	// while this node was out of sight.
 	case away && serving:
 		g.cutOff()
 		return errAbandoned()
@@ -215,6 +234,7 @@ func (g *Guarded) cutOff() {
 // on. Their rows, as they are first read, may be from before.
 func (g *Guarded) awaitOthersLocked() {
 	g.me.waits = g.now()
+	// Calls that were sent before end under an earlier count, and are abandoned.
 	g.me.begun++
 	g.noted = g.me.waits
 	for _, other := range g.peers {
@@ -233,6 +253,8 @@ type pulsed struct {
 // SwapRow implements driver.Rows.
 func (r pulsed) SwapRow(ctx context.Context, table, name string, old, next []byte) (bool, error) {
 	p := r.g.pulse(false)
+	// A lease is read and written in several calls: under another row the store may be another
+	// copy than the one that was read.
 	if p.Row == "" || r.p != nil && p.Row != r.p.Row {
 		return false, errAbandoned()
 	}
@@ -286,6 +308,8 @@ func (g *Guarded) replaceLost(h *handle, s store, err error) error {
 	}
 	if errors.Is(err, hapax.ErrStoreRolledBack) || errors.Is(err, hapax.ErrStoreReplaced) {
 		err = fmt.Errorf("%w: the store is dialled anew, since its driver says: %s", hapax.ErrStoreUnavailable, hapax.Message(err))
+		// The driver has only seen its connection; what is missing is found by joining anew, with the
+		// witness.
 		h.drop(s)
 		g.apply(lost, err, nil)
 		g.wake()
@@ -424,6 +448,8 @@ func (g *Guarded) SealWorker(ctx context.Context, lease hapax.Lease, last int64)
 func (g *Guarded) gaveBack(lines map[string]Pair) {
 	g.witness.note(func(b *record) {
 		for line, p := range lines {
+			// Another node may have been granted the line since: then the witness knows a later pair
+			// already.
 			if known, ok := g.witness.state.Lines[line]; ok && known.Less(p) {
 				b.Lines[line] = p
 			}

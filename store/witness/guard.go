@@ -123,6 +123,7 @@ func (g *Guarded) Close() error {
 	}
 	g.stop()
 	g.loop.Wait()
+	// The loop has ended, so that no beat comes after the row says that it has left.
 	err := g.leave()
 	err = errors.Join(err, g.calls.close())
 	if g.beats != g.calls {
@@ -138,6 +139,7 @@ func (g *Guarded) Close() error {
 // more, and the store stays open. It is for tests.
 func (g *Guarded) Kill() {
 	g.mu.Lock()
+	// Without a row nothing can be called any more, not even by calls under way.
 	g.state, g.me.row = Left, ""
 	g.mu.Unlock()
 	g.stop()
@@ -255,9 +257,11 @@ func joinsError(ended error) error {
 // apply takes an event, and reports whether it changed the state. The latch is
 // written where it did; that may fail, and the state holds all the same.
 func (g *Guarded) apply(e event, cause error, fence *Fence) bool {
+	// Before the row is forgotten below.
 	if e == lost {
 		g.keepRow()
 	}
+	// Before g.mu, which is taken within the witness's lock elsewhere.
 	was := g.witness.latch()
 	g.mu.Lock()
 	if e == joined && g.me.over != g.me.begun { // another primary has answered since
@@ -281,15 +285,18 @@ func (g *Guarded) apply(e event, cause error, fence *Fence) bool {
 	case isNew, e == behind && errors.Is(g.cause, errOther):
 		g.cause = cause
 	}
+	// Nodes that were granted something before the fence are to be waited for again.
 	if e == fenced || e == behind {
 		g.me.quick, g.me.heard = false, nil
 	}
 	if g.state == Joining && (e == lost || e == decided) {
 		heard := g.me.heard
 		g.me = member{}
+		// Their rows are of no more use; that they were heard for the decision is.
 		if e == decided {
 			g.me.heard = heard
 		}
+		// Rows observed so far may be of the store as it was before it went back.
 		g.peers, g.watch, g.noted = map[string]*sighting{}, watch{}, g.now()
 		if e == decided {
 			g.fence, g.fresh = nil, nil
@@ -298,9 +305,12 @@ func (g *Guarded) apply(e event, cause error, fence *Fence) bool {
 	if isNew {
 		g.since = g.now()
 		g.said = spoken{} // it may know more now
+		// Callers that wait look again; the next ones wait for the next change.
 		close(g.changed)
 		g.changed = make(chan struct{})
 	}
+	// Outside g.mu, since it is I/O. The state is in force already, so that nothing is granted
+	// meanwhile.
 	record := e == fenced || e == behind
 	l, row, all, joins := g.latchLocked(was, e, cause), g.me.row, own{Count: g.me.acked.Count, Grants: g.me.acked.Grants, Asked: g.me.beat.Grants}, g.me.joins
 	g.mu.Unlock()

@@ -27,6 +27,7 @@ func (g *Guarded) HandBack(ctx context.Context, a hapax.Allocation, next int64) 
 		return err
 	}
 	h := driver.HandBackOf{Allocation: a, Next: next}
+	// Without steps of many, calls that wait for each other gain nothing.
 	if s, _, _ := g.calls.peek(); s != nil {
 		if t, ok := s.(driver.Together); !ok || !t.HandsBackTogether() {
 			_, err := g.handBackAll(ctx, []driver.HandBackOf{h})
@@ -54,6 +55,7 @@ func (g *Guarded) handBackAll(ctx context.Context, all []driver.HandBackOf) ([]b
 		if err = g.found(ctx, s, p, c, err); err != nil {
 			return nil, err
 		}
+		// Only what the store has taken back may lower the marks that this witness attests.
 		back := make(map[string]Pair, len(all))
 		for i, h := range all {
 			if given[i] {
@@ -73,6 +75,8 @@ func handBackIn(ctx context.Context, s store, p driver.Pulse, all []driver.HandB
 	given = make([]bool, len(all))
 	for i, h := range all {
 		c, err = s.HandBackWith(ctx, p, h.Allocation, h.Next)
+		// A lost lease is an answer about that hand-back alone. Any other error leaves the outcome
+		// unknown, and a hand-back that is made late or twice does nothing: it is not repeated here.
 		if given[i] = err == nil && c.Met; err != nil && (len(all) == 1 || !errors.Is(err, hapax.ErrLeaseLost)) || !c.Met {
 			return nil, c, err
 		}

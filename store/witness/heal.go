@@ -148,6 +148,7 @@ func (g *Guarded) heal(ctx context.Context, s store) error {
 	case verdict == isOther:
 		g.apply(other, cause, nil)
 		return nil
+	// It goes on: a fence is raised in the store that stands there.
 	case verdict == isLost:
 		g.apply(behind, cause, nil)
 	case wrong && verdict == isSame && // the URL was corrected
@@ -165,9 +166,11 @@ func (g *Guarded) heal(ctx context.Context, s store) error {
 		return g.afterFence(ctx, s, id, verdict)
 	}
 	g.mu.Lock()
+	// From before it was read: it may have been lifted right after.
 	g.stoodAt = began
 	g.mu.Unlock()
 	g.apply(fenced, fmt.Errorf("%w: %s", hapax.ErrFenced, f.text()), f)
+	// Before any evidence: the inquiry is about all that have found the loss.
 	if found, err := g.findOwn(ctx, s, f, raw); err != nil || found {
 		return err
 	}
@@ -263,6 +266,7 @@ func (g *Guarded) judgeAll(ctx context.Context, s store) (cause, err error) {
 	if err != nil || g.isNew(d) {
 		return nil, err
 	}
+	// The latest decision outlives all rows, which it has removed.
 	if known := g.witness.decision(); known.Number > 0 && (d == nil || d.Number < known.Number) {
 		return fmt.Errorf("%w: it lacks decision %d about a fence, which this node knows", hapax.ErrStoreRolledBack, known.Number), nil
 	}
@@ -373,6 +377,8 @@ func (g *Guarded) catchUp(ctx context.Context, s store, d *decision, id string) 
 	if err != nil {
 		return unavailable(err)
 	}
+	// The lines were read after the decision; that it still stands shows that they are of a store
+	// that has it.
 	switch still, _, err := readDecision(ctx, s); {
 	case err != nil:
 		return err
@@ -387,6 +393,7 @@ func (g *Guarded) catchUp(ctx context.Context, s store, d *decision, id string) 
 	}
 	was := g.witness.latch()
 	err = g.witness.commit(func(b *record) error {
+		// In one change: a half of it would make the store look behind, or hide that it is.
 		b.Store, b.Decision, b.Joins, b.Compacted, b.Latch = id, &d.decisionID, d.Joins, d.Joins, &latch{}
 		b.Lines, b.Defs = have.pairs, have.defsFor(before) // from now on it attests for all that had joined
 		return nil
@@ -466,6 +473,8 @@ func (g *Guarded) decide(ctx context.Context, s store, f *Fence, raw []byte, a *
 	if err != nil {
 		return unavailable(err)
 	}
+	// Before the decision: a node that knows one of them refuses this store until it finds such a
+	// row.
 	for _, old := range slices.Compact(slices.Sorted(slices.Values(append(a.stores, f.Stores...)))) {
 		if old != id && old != "" {
 			if err := putRow(ctx, s, driver.TableGuard, rowReplaces+old, f.ID); err != nil {
@@ -477,6 +486,7 @@ func (g *Guarded) decide(ctx context.Context, s store, f *Fence, raw []byte, a *
 	if err != nil {
 		return err
 	}
+	// A process that has joined since the evidence was read is not accounted for.
 	joins, had, err := readCounter(ctx, s, driver.RowJoins)
 	if err != nil {
 		return err
@@ -484,11 +494,15 @@ func (g *Guarded) decide(ctx context.Context, s store, f *Fence, raw []byte, a *
 	if joins > a.joins {
 		return fmt.Errorf("%w: another node has joined meanwhile", hapax.ErrStoreUnavailable)
 	}
+	// A number must not be given twice: a join lost with the store may have an owner with a
+	// witness.
 	if joins < a.joins {
 		if ok, err := s.SwapRow(ctx, driver.TableGuard, driver.RowJoins, had, driver.EncodeCounter(a.joins)); err != nil || !ok {
 			return errors.Join(unavailable(err), fmt.Errorf("%w: another node has joined meanwhile", hapax.ErrStoreUnavailable))
 		}
 	}
+	// A word of its own, written after the raising: where the store is put back once more, this
+	// fence is gone and cannot be lifted.
 	final := *f
 	final.Raised, final.Missing, final.More = rand.Text(), nil, 0
 	if err := g.swapFence(ctx, s, raw, &final); err != nil {
@@ -518,6 +532,7 @@ func (g *Guarded) decide(ctx context.Context, s store, f *Fence, raw []byte, a *
 			return err
 		}
 	}
+	// Its parts stand before the row that names them, and old ones go after it.
 	value, err := json.Marshal(d)
 	if err != nil {
 		return err
@@ -525,6 +540,8 @@ func (g *Guarded) decide(ctx context.Context, s store, f *Fence, raw []byte, a *
 	if ok, err := s.SwapRow(ctx, driver.TableGuard, rowDecision, old, value); err != nil || !ok {
 		return errors.Join(unavailable(err), fmt.Errorf("%w: another decision was made meanwhile", hapax.ErrStoreUnavailable))
 	}
+	// While the fence stands, so that nobody is granted anything under a row that is being
+	// removed.
 	if err := g.removeUpTo(ctx, s, a.joins); err != nil {
 		return err
 	}

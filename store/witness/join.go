@@ -36,6 +36,7 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 	known := g.me.known && (g.me.heard == nil || g.me.joins == g.me.seen)
 	g.mu.Unlock()
 	if !registered {
+		// Before the row stands, so that no two versions that misread each other have rows at once.
 		if err := claim(ctx, before); err != nil {
 			return err
 		}
@@ -44,6 +45,7 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 			return err
 		}
 		g.mu.Lock()
+		// It was heard for a decision before it had this row.
 		me.heard = g.me.heard
 		g.me = me
 		g.mu.Unlock()
@@ -74,6 +76,7 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 	if err != nil {
 		return unavailable(err)
 	}
+	// Before the change below, which makes it known.
 	isFresh := g.witness.StoreID() == ""
 	if err := g.noteFounding(ctx, s); err != nil {
 		return err
@@ -115,6 +118,7 @@ func (g *Guarded) prepare(ctx context.Context, s store) (before ahead, may bool,
 	g.mu.Lock()
 	g.pace.interval = max(g.opts.Heartbeat, intervalFor(min(took, quickest)))
 	g.mu.Unlock()
+	// Nobody joins while a fence stands: the joins counter is part of what is being decided.
 	if f, _, err := readFence(ctx, before); err != nil || f != nil {
 		if err == nil {
 			g.takeFence(f)
@@ -184,6 +188,7 @@ func (g *Guarded) register(ctx context.Context, s store) (member, error) {
 		return none, err
 	}
 	before := g.witness.rows()
+	// Before anything is written: a join would hide that others were lost.
 	if cause := g.lacksJoins(joins); cause != nil {
 		return none, g.isBehind(cause)
 	}
@@ -199,9 +204,13 @@ func (g *Guarded) register(ctx context.Context, s store) (member, error) {
 	}
 	number := joins + 1
 	row := rowName(number, g.run[:runLength]+readsMark+strconv.FormatInt(int64(g.tries()), 36))
+	// Before the row stands in the store: a process that is killed in between can still close it
+	// at its next start.
 	if err := g.witness.commit(func(b *record) error { b.Own[row] = own{Count: 1, Asked: askAhead}; return nil }); err != nil {
 		return none, err
 	}
+	// A counted join has a row: so the row comes first, and a row whose number another has taken
+	// is ended.
 	first := driver.Beat{Count: 1}
 	about := nodeRow{Name: g.opts.Name, Address: g.opts.Address, Every: g.interval().Milliseconds(), Manual: g.opts.Manual}
 	for _, r := range []struct {
@@ -233,6 +242,8 @@ func (g *Guarded) renew(ctx context.Context, s store) error {
 	if err != nil {
 		return err
 	}
+	// Under the old row: where the store went back while the new one was registered, this finds
+	// it.
 	if err := g.beatOnce(ctx, s); err != nil {
 		return err
 	}
@@ -325,10 +336,12 @@ func (g *Guarded) isAlone(ctx context.Context, s store, before record, joins int
 	if gone == nil || gone.Row == "" || gone.Joins != joins {
 		return false, nil
 	}
+	// By the machine's clock, which goes on while no process of this node runs.
 	boot, up := uptime()
 	if boot == "" || boot != gone.Boot || up < gone.Up || time.Duration(up-gone.Up)*time.Millisecond > g.opts.wait() {
 		return false, nil
 	}
+	// A row of a process that joined before and has not ended may be granted something by now.
 	rows, err := readRows(ctx, s, driver.TableBeats)
 	if err != nil {
 		return false, err
@@ -397,6 +410,7 @@ func (g *Guarded) ready(ctx context.Context, s store) (bool, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	m := &g.me
+	// Where it need not wait nobody else serves; otherwise the rows below tell.
 	if m.founds = true; !g.shared || m.quick {
 		m.over = m.begun
 		return true, nil

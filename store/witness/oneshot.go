@@ -52,6 +52,7 @@ func (o *oneShot) pulsed(ctx context.Context, call func(driver.Pulse) (driver.Co
 			return cmp.Or(err, fenceError(f))
 		case err != nil || c.Met:
 			return unavailable(err)
+		// The row was written in the round before.
 		case made:
 			return fmt.Errorf("%w: the row of commands does not stay in the store", hapax.ErrStoreUnavailable)
 		}
@@ -98,6 +99,7 @@ func (o *oneShot) tell(ctx context.Context) error {
 	}
 	host, _ := os.Hostname()
 	row, rows := rowName(joins+1, runCommands), commandRows{o.store, o}
+	// The counter last, as for a process that joins: whichever node sees it raised finds the row.
 	for _, r := range []struct {
 		table, name string
 		old, next   []byte
@@ -171,6 +173,8 @@ func (o *oneShot) Allocate(ctx context.Context, tag string, n int64, last hapax.
 	if err == nil {
 		err = all[0].Err
 	}
+	// Told before the numbers are used: until then only the store knows of them, and a copy of it
+	// would not.
 	if err == nil {
 		err = o.tell(ctx)
 	}

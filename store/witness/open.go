@@ -231,11 +231,13 @@ func (h *handle) get(ctx context.Context) (store, error) {
 	case <-ctx.Done():
 		return nil, fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, context.Cause(ctx))
 	}
+	// Another caller has dialled while this one waited for its turn.
 	if s, err, due := h.peek(); !due {
 		return s, err
 	}
 	opened, err := h.dial(ctx)
 	s, ok := opened.(store)
+	// A handle of a store that cannot be guarded is closed, unless it is the caller's own.
 	if err == nil && !ok {
 		err = fmt.Errorf("%w: %T has no room for heartbeats and a fence", hapax.ErrNotSupported, opened)
 		if !h.fixed {
@@ -357,6 +359,7 @@ func (h *handle) drop(s store) {
 	}
 	h.store, h.err, h.hangs = nil, nil, false
 	h.ended()
+	// Elsewhere: to close a connection that hangs may take long, and the lock is held.
 	h.closing.Go(func() { _ = s.Close() })
 }
 
@@ -383,6 +386,7 @@ func (h *handle) answered(s store, began time.Duration, ok bool, limit time.Dura
 	case h.store != s: // it was replaced meanwhile
 	case ok:
 		h.heard, h.hangs = now, false
+	// An answer since this call began shows that the connection lives, and the call alone is slow.
 	case h.heard < began && !h.hangs:
 		h.hangs, h.silent = true, began
 	}
@@ -408,6 +412,7 @@ func (h *handle) close() error {
 		h.ended()
 	}
 	h.mu.Unlock()
+	// Abandoned attempts and replaced handles are closed elsewhere.
 	defer h.closing.Wait()
 	if long != nil {
 		h.abandon(long)

@@ -27,6 +27,7 @@ func (g *Guarded) say(ctx context.Context, s store, name string, said statement)
 			if err := driver.DecodeRow(driver.TableEvidence, name, raw, &before); err != nil {
 				return err
 			}
+			// Nothing is ever lowered: the other operator may have been told that it holds.
 			if before.Floor >= said.Floor {
 				return nil
 			}
@@ -39,6 +40,7 @@ func (g *Guarded) say(ctx context.Context, s store, name string, said statement)
 		if ok, err := s.SwapRow(ctx, driver.TableEvidence, name, raw, next); err != nil || ok {
 			return unavailable(err)
 		}
+		// Another has written meanwhile: read again, and compare with that.
 		if err := g.rest(ctx); err != nil {
 			return err
 		}
@@ -65,6 +67,7 @@ func settledBefore(ctx context.Context, s store, st Statement) (nodes []Node, er
 		if !n.isNamed(st.Row) {
 			continue
 		}
+		// The lines were raised with the lower floor, and numbers above it are being granted.
 		if floor := d.floor(); st.Floor > floor {
 			return nil, tooLate(n, st, floor)
 		}

@@ -81,6 +81,8 @@ func (g *Guarded) adapt() error {
 	case p.fast >= fastBeats && was > g.opts.Heartbeat:
 		next = g.opts.Heartbeat
 	}
+	// Shorter at once, longer only once the row says so: others must never find it silent for
+	// beating as it does.
 	if next < was || row == "" {
 		p.interval = next
 	}
@@ -98,6 +100,7 @@ func (g *Guarded) adapt() error {
 		return err
 	}
 	g.mu.Lock()
+	// A row of its own since then has told its own interval.
 	isNew := g.me.row == row && next > was
 	if isNew {
 		g.pace.interval = next

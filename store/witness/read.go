@@ -45,6 +45,7 @@ func (g *Guarded) watchedLocked(now time.Duration) string {
 			continue
 		}
 		if w.row != name {
+			// Watched from now on: how long it stood still before, nobody has observed.
 			w.row, w.value, w.since = name, "", now
 		}
 		if now-w.since <= waitOf(at.every(g.opts)) {
@@ -106,6 +107,7 @@ func (g *Guarded) look(began, interval time.Duration) error {
 		g.mu.Unlock()
 		return nil
 	}
+	// Unequal and not greater: the number of a healed store may be lower.
 	moved := m.joins > m.seen || m.changes != m.learnt
 	watched := g.watchedLocked(now)
 	reader := watched == ""
@@ -188,6 +190,7 @@ func (g *Guarded) markSilent(ctx context.Context, s store, rows map[string][]byt
 		if err != nil {
 			return marked, err
 		}
+		// The last look before a mark that nothing takes back: see isLate.
 		if late, err := g.isLate(ctx, s, name); err != nil || !late {
 			if err != nil {
 				return marked, err
@@ -275,6 +278,8 @@ func (g *Guarded) noteRows(rows map[string][]byte, since time.Duration) (n news,
 			at = &sighting{value: string(raw), at: now, beat: beat, how: how}
 			g.peers[name] = at
 		case at.value != string(raw):
+			// A row that is seen for the first time may have stood there since before a restore: only its
+			// next beat shows a living process.
 			at.met = at.met || at.value != "" && beat.Count >= at.beat.Count
 			if at.beat.Count < beat.Count {
 				at.beat = beat
@@ -292,6 +297,7 @@ func (g *Guarded) noteRows(rows map[string][]byte, since time.Duration) (n news,
 	if isLate {
 		return n, nil
 	}
+	// Compacted or lost; a loss is found by the survey, which compares with the witness.
 	for name := range g.peers {
 		if _, ok := rows[name]; !ok {
 			delete(g.peers, name)

@@ -134,6 +134,7 @@ func (g *Guarded) declare(ctx context.Context, st Statement) (Adoption, error) {
 	if err != nil {
 		return a, err
 	}
+	// To speak for one node says nothing about which store is right.
 	if wrong && st.Row != "" {
 		return a, g.Refused()
 	}
@@ -196,12 +197,14 @@ func (g *Guarded) judgeOther(ctx context.Context, s store, st Statement, a *Adop
 	if err != nil {
 		return err
 	}
+	// Long enough for each living process there to advance its row.
 	if err := g.pause(ctx, g.opts.wait()); err != nil {
 		return err
 	}
 	r := g.witness.snapshot()
 	r.Own = g.ownRows()
 	mine := evidenceOf(r)
+	// As a finder, since it would be one once the store is accepted.
 	mine.Finder, mine.Lines, mine.Defs = true, r.Lines, r.Defs
 	f, _, err := readFence(ctx, s)
 	if err != nil {
@@ -388,6 +391,7 @@ func (g *Guarded) write(ctx context.Context, s store, f *Fence, st Statement, st
 			return err
 		}
 	}
+	// After the statements: the approval may end the fence at once.
 	for st.Row == "" && f.Manual {
 		now, raw, err := readFence(ctx, s)
 		if err != nil || now == nil || now.ID != f.ID || now.Approved {
@@ -442,6 +446,7 @@ func (g *Guarded) endRow(ctx context.Context, s store, st Statement) ([]Node, er
 	if len(before) == 0 {
 		return latest, nil
 	}
+	// Long enough to observe a living process advance: the row of one would be ended under it.
 	if err := g.pause(ctx, g.opts.wait()); err != nil {
 		return nil, err
 	}
@@ -552,6 +557,7 @@ func (g *Guarded) amend(ctx context.Context, s store, before record, have lines,
 		for _, st := range mine {
 			assumed = max(assumed, st.assumed(line, before.Defs))
 		}
+		// Either alone: healing has raised tokens, so that an equal pair proves nothing.
 		lacks := now.Token < p.Token || now.Mark < p.Mark
 		if to := min(p.Mark, now.Mark); to > assumed && (lacks || len(mine) > 0) {
 			g.opts.Log.Error("numbers may have been used twice: this node had used them, and the store was healed without its word",

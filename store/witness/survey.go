@@ -123,6 +123,7 @@ func (g *Guarded) surveyOn(h *handle) {
 	if g.me.busy || g.me.row == "" || g.state != Serving && g.state != Joining {
 		return
 	}
+	// A later row has a survey of its own: see the end.
 	g.me.busy = true
 	row := g.me.row
 	g.loop.Go(func() {
@@ -180,6 +181,8 @@ func (g *Guarded) survey(ctx context.Context, s store) error {
 	if !whole {
 		return g.surveyLines(ctx, s, row, began)
 	}
+	// Before the store is read: what the witness learns meanwhile may be later than the pages read
+	// so far.
 	before := g.witness.snapshot()
 	counters, _, err := g.readAhead(ctx, s, driver.TableGuard)
 	if err != nil {
@@ -210,6 +213,7 @@ func (g *Guarded) survey(ctx context.Context, s store) error {
 	if err != nil {
 		return unavailable(err)
 	}
+	// A beat after the reading: the store still has this row, so that it had not gone back meanwhile.
 	if err := g.beatOnce(ctx, s); err != nil {
 		return err
 	}
@@ -224,6 +228,7 @@ func (g *Guarded) survey(ctx context.Context, s store) error {
 		return err
 	}
 	delete(peers, row)
+	// Before the survey is learnt, which makes these ends known.
 	untold := g.isUntold(before.Peers, peers, changes)
 	if err := g.learn(before, found.news, peers, joins, compacted, row); err != nil {
 		return err
@@ -248,6 +253,8 @@ func (g *Guarded) survey(ctx context.Context, s store) error {
 			return err
 		}
 	}
+	// After the survey is in the witness: the rows that are removed are attested by it from now
+	// on.
 	return g.compact(ctx, s, beats, compacted)
 }
 
@@ -398,11 +405,13 @@ func (g *Guarded) removeUpTo(ctx context.Context, rows driver.Rows, upTo int64) 
 	if err != nil {
 		return err
 	}
+	// The counter first: a row that is gone and not counted would look like a loss.
 	if n < upTo {
 		if ok, err := rows.SwapRow(ctx, driver.TableGuard, rowCompacted, raw, driver.EncodeCounter(upTo)); err != nil || !ok {
 			return unavailable(err) // somebody else compacts
 		}
 	}
+	// The beats last: a process killed in between leaves rows that the next one finds and removes.
 	for _, table := range []string{tablePrimaries, driver.TableNodes, driver.TableBeats} {
 		var old []driver.Row
 		err := driver.AllRows(ctx, rows, table, func(r driver.Row) error {

@@ -73,6 +73,8 @@ func (g *Guarded) identify(ctx context.Context, s store) (v verdict, id string, 
 	case f != nil && slices.Contains(f.Stores, known[0]):
 		return isLost, id, fmt.Errorf("%w, where others have found that it stands in its place", cause), nil
 	}
+	// An empty store stands in the place of this node's. One with lines may be somebody else's, and
+	// nothing is ever written to that.
 	tags, err := s.Tags(ctx, "", 1)
 	if err != nil {
 		return isSame, "", nil, unavailable(err)
@@ -116,6 +118,7 @@ func (g *Guarded) seeIfGone(err error) {
 	if g.gone = would != nil && would.What == driver.NewStore; g.gone && !before {
 		g.goneAt = now
 	}
+	// One turn without tables is no proof that they stay away.
 	gone, long := g.gone, now-g.goneAt >= goneFor*g.opts.wait()
 	g.mu.Unlock()
 	switch known := g.witness.StoreID(); {
@@ -131,6 +134,7 @@ func (g *Guarded) seeIfGone(err error) {
 
 // judge takes the answer to a call that made no beat.
 func (g *Guarded) judge(ctx context.Context, s store, p pulse, c driver.Contact) error {
+	// Its identity first: the row that is missing may be missing in another store.
 	if err := g.checkStore(ctx, s); err != nil {
 		return err
 	}
@@ -147,6 +151,8 @@ func (g *Guarded) judge(ctx context.Context, s store, p pulse, c driver.Contact)
 		}
 		g.takeFence(f)
 	}
+	// By the beat that was acknowledged when the call was sent, since that was before the row was
+	// read.
 	ended, cause, err := g.judgeRow(ctx, s, p.Row, p.Was.Count, c.Row)
 	if err == nil && cause != nil {
 		d, err := g.newDecision(ctx, s)
@@ -181,6 +187,7 @@ func (g *Guarded) judgeRow(ctx context.Context, s store, row string, count int64
 		switch {
 		case err != nil:
 			return "", nil, err
+		// A row is removed only long after it has ended.
 		case joinOf(row) <= upTo:
 			return "compacted", nil, nil
 		}

@@ -126,6 +126,8 @@ func (r *record) merge(c record) {
 	if c.Home != nil {
 		r.Home = c.Home
 	}
+	// A decision ends all rows before it; what follows in the same change belongs to the time
+	// after.
 	if c.Decision != nil {
 		r.Decision, r.Joins, r.Compacted = c.Decision, 0, 0
 		clear(r.Own)
@@ -248,6 +250,8 @@ func (w *Witness) findCopied(lock string) error {
 		if w.state.Home == nil || *w.state.Home != home {
 			b.Home = &home
 		}
+		// Where the file system tells no identity, each start counts as a copy: that is safe, and only
+		// slower.
 		if w.state.Home == nil || home.Inode == 0 || len(w.state.Home.Compare(home)) > 0 {
 			for row, o := range w.state.Own {
 				o.Copied = true
@@ -396,6 +400,7 @@ func (w *Witness) Close() error { return w.shutOnce() }
 
 func (w *Witness) shut() error {
 	w.mu.Lock()
+	// Refused before the log is closed, which waits for the batch that is being written.
 	w.closed = true
 	w.mu.Unlock()
 	w.writer.Lock()
@@ -445,6 +450,7 @@ func (w *Witness) enter(change func(b *record) error) (b *batch, first bool, err
 	if err := change(&one); err != nil {
 		return nil, false, err
 	}
+	// At once, and before it is durable: a comparison must never know less than a call under way.
 	w.state.merge(one)
 	if w.next == nil {
 		w.next, first = &batch{change: w.noted, done: make(chan struct{})}, true
@@ -473,6 +479,7 @@ func (w *Witness) write(b *batch) {
 	w.writer.Lock()
 	defer w.writer.Unlock()
 	w.mu.Lock()
+	// From here on changes go into the next batch: this one is being written.
 	w.next = nil
 	if w.closed {
 		b.err = errWitnessClosed()
