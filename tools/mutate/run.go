@@ -39,13 +39,15 @@ type runner struct {
 	tallies map[string]*tally // of tests, and of tests with the mutants of one function
 }
 
-// A test is one of the package, as it is without a mutant.
+// A test is one of the package, or a subtest of a long one, as it is without a mutant.
 type test struct {
 	name    string
-	hash    string        // of its text
+	hash    string        // of its text, and the subtest's name
 	cpu     time.Duration // which it takes however loaded the machine is
 	wall    time.Duration
 	reached []byte // by ID of the mutant
+
+	subtests []string
 }
 
 // A tally is how many mutants a test has met, and how many of them it has noticed.
@@ -91,9 +93,9 @@ type outcome struct {
 func (r *runner) command(ctx context.Context, tests []*test, limit, quiet time.Duration, env ...string) (out outcome, err error) {
 	names := make([]string, len(tests))
 	for i, t := range tests {
-		names[i] = regexp.QuoteMeta(t.name)
+		names[i] = "^" + strings.ReplaceAll(regexp.QuoteMeta(t.name), "/", "$/^") + "$"
 	}
-	args := []string{"-c", fmt.Sprintf(`ulimit -t %d; exec "$0" "$@"`, int(limit/time.Second)+1), r.program, "-test.v", "-test.failfast", fmt.Sprintf("-test.short=%v", r.short), "-test.run", "^(" + strings.Join(names, "|") + ")$"}
+	args := []string{"-c", fmt.Sprintf(`ulimit -t %d; exec "$0" "$@"`, int(limit/time.Second)+1), r.program, "-test.v", "-test.failfast", fmt.Sprintf("-test.short=%v", r.short), "-test.run", strings.Join(names, "|")}
 	if r.skip != "" {
 		args = append(args, "-test.skip", r.skip)
 	}
@@ -183,7 +185,42 @@ func (r *runner) record(ctx context.Context) error {
 	if len(r.tests) == 0 {
 		return fmt.Errorf("no test matches %q", r.run)
 	}
-	return parallel(ctx, r.parallel, r.tests, func(t *test) error {
+	if err := r.recordEach(ctx, r.tests); err != nil {
+		return err
+	}
+	var all, parts []*test
+	for _, t := range r.tests {
+		if some := t.split(); some != nil {
+			parts = append(parts, some...)
+		} else {
+			all = append(all, t)
+		}
+	}
+	r.tests = append(all, parts...)
+	return r.recordEach(ctx, parts)
+}
+
+// splitAbove is the time of a test whose subtests are tests of their own.
+const splitAbove = 300 * time.Millisecond
+
+// split returns the subtests of a long test; nil where it stays whole.
+func (t *test) split() (parts []*test) {
+	if t.cpu < splitAbove {
+		return nil
+	}
+	for _, name := range t.subtests {
+		isNested := len(parts) > 0 && strings.HasPrefix(name, parts[len(parts)-1].name+"/")
+		if !isNested {
+			parts = append(parts, &test{name: name, hash: hashOf(t.hash + name)})
+		}
+	}
+	return parts
+}
+
+var subtest = regexp.MustCompile(`(?m)^=== RUN +(\w+/.*)$`)
+
+func (r *runner) recordEach(ctx context.Context, tests []*test) error {
+	return parallel(ctx, r.parallel, tests, func(t *test) error {
 		path := filepath.Join(r.tmp, "reached-"+hashOf(t.name))
 		if err := os.WriteFile(path, make([]byte, len(r.src.mutants)+1), 0o600); err != nil {
 			return err
@@ -196,6 +233,9 @@ func (r *runner) record(ctx context.Context) error {
 		}
 		if err != nil {
 			return err
+		}
+		for _, m := range subtest.FindAllStringSubmatch(out.output, -1) {
+			t.subtests = append(t.subtests, m[1])
 		}
 		t.reached, err = os.ReadFile(path)
 		return err
@@ -313,12 +353,8 @@ func (r *runner) one(ctx context.Context, m mutant) (res result, isNew bool, err
 				res.Noticed, res.By, res.Hung = "", "", false
 				break
 			}
-			res.Noticed, res.Hung = cmp.Or(failedIn(out.output), tests[0].name), out.hung
-			for _, t := range tests[:n] {
-				if t.name == res.Noticed {
-					res.By = t.hash
-				}
-			}
+			by := failedIn(out.output, tests[:n])
+			res.Noticed, res.By, res.Hung = by.name, by.hash, out.hung
 			if !r.confirm || again == 1 {
 				res.Met = nil
 				r.count(m, tests[:n], res.Noticed)
@@ -375,20 +411,25 @@ func (r *runner) tally(key string) *tally {
 }
 
 var (
-	failedTest = regexp.MustCompile(`(?m)^--- FAIL: (\w+)`)
-	begunTest  = regexp.MustCompile(`(?m)^=== RUN +(\w+)$`)
+	failedTest = regexp.MustCompile(`(?m)^ *--- FAIL: (\S+)`)
+	begunTest  = regexp.MustCompile(`(?m)^=== RUN +(\S+)$`)
 )
 
-// failedIn returns the name of the test that failed, or was the last to begin; empty where the output
-// does not tell.
-func failedIn(output string) string {
-	if m := failedTest.FindStringSubmatch(output); m != nil {
-		return m[1]
+// failedIn returns which of some tests failed, or was the last to begin; the first of them where the
+// output does not tell.
+func failedIn(output string, tests []*test) *test {
+	names := failedTest.FindAllStringSubmatch(output, -1)
+	if len(names) == 0 {
+		names = begunTest.FindAllStringSubmatch(output, -1)
 	}
-	if all := begunTest.FindAllStringSubmatch(output, -1); len(all) > 0 {
-		return all[len(all)-1][1]
+	for _, m := range slices.Backward(names) {
+		for _, t := range tests {
+			if m[1] == t.name || strings.HasPrefix(m[1], t.name+"/") {
+				return t
+			}
+		}
 	}
-	return ""
+	return tests[0]
 }
 
 func hashOf(text string) string {
