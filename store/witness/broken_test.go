@@ -33,7 +33,7 @@ var broken = []struct {
 
 	// Witness.
 	{"a copy of a directory speaks for nobody", "evidence.go", "if !o.Copied {", `if !o.Copied || twin("copied") {`, "TestCopyInPlaceOfTheOriginal"},
-	{"a witness speaks up to what it knows", "evidence.go", "spoken && grants >= n.grants", `spoken && (twin("most") || grants >= n.grants)`, "TestOlderWitness"},
+	{"a witness speaks up to what it knows", "evidence.go", "attested && grants >= n.grants", `attested && (twin("most") || grants >= n.grants)`, "TestOlderWitness"},
 	{"what was asked for and not recorded was not used", "witness.go", "return max(o.Grants, o.Asked)", `if twin("asked") { return o.Grants }; return max(o.Grants, o.Asked)`, "TestKilledWithinAGrant"},
 	{"how many have joined is remembered", "grant.go", "m.joins = max(m.joins, c.Joins)", `if !twin("joins") { m.joins = max(m.joins, c.Joins) }`, "TestNodeThatNobodySurveyed"},
 	{"heartbeats are not synced into it", "beat.go", "c, err := s.Beat(ctx, p.Pulse)", `if twin("syncs") { _ = g.witness.commit(func(*record) error { return nil }) }; c, err := s.Beat(ctx, p.Pulse)`, "TestSyncsWithGrants"},

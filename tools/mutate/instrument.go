@@ -34,7 +34,7 @@ type mutant struct {
 	text string // what is changed
 	to   string // what it becomes
 	nth  int    // of those in the function that look the same
-	hash string // of the function's text
+	hash string // of the function
 }
 
 // key names the mutant in lists, whatever line it has.
@@ -69,7 +69,7 @@ type instrumenter struct {
 	closes []insertion // those at the same place in the opposite order
 	swaps  []insertion // of operators
 	fn     string
-	body   string // of the function
+	hash   string // of the function
 }
 
 type insertion struct {
@@ -94,7 +94,7 @@ func instrument(p *goPackage, kinds string) (*source, error) {
 }
 
 func (in *instrumenter) decl(d ast.Decl) {
-	in.fn, in.body = "package", ""
+	in.fn, in.hash = "package", ""
 	switch d := d.(type) {
 	case *ast.GenDecl:
 		if d.Tok == token.VAR {
@@ -104,7 +104,7 @@ func (in *instrumenter) decl(d ast.Decl) {
 		if d.Body == nil {
 			return
 		}
-		in.fn, in.body = d.Name.Name, in.source(d)
+		in.fn, in.hash = d.Name.Name, hashOfCode(in.source(d))
 		if d.Recv != nil {
 			recv := in.source(d.Recv.List[0].Type)
 			recv, _, _ = strings.Cut(strings.TrimPrefix(recv, "*"), "[")
@@ -128,7 +128,7 @@ func (in *instrumenter) one(kind string, at ast.Node, text, to string) int {
 	}
 	flat := strings.NewReplacer("\n", " ", "\t", " ")
 	text, to = shorten(flat.Replace(text)), shorten(flat.Replace(to))
-	m := mutant{id: len(*in.all), kind: kind, file: in.name, line: in.pkg.fset.Position(at.Pos()).Line, fn: in.fn, text: text, to: to, hash: hashOf(in.body)}
+	m := mutant{id: len(*in.all), kind: kind, file: in.name, line: in.pkg.fset.Position(at.Pos()).Line, fn: in.fn, text: text, to: to, hash: in.hash}
 	in.seen[m.key()]++
 	m.nth = in.seen[m.key()]
 	*in.all = append(*in.all, m)

@@ -9,6 +9,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"go/scanner"
+	"go/token"
 	"math"
 	"os"
 	"os/exec"
@@ -179,7 +181,7 @@ func (r *runner) record(ctx context.Context) error {
 	}
 	for name := range strings.FieldsSeq(string(out)) {
 		if !strings.HasPrefix(name, "Benchmark") {
-			r.tests = append(r.tests, &test{name: name, hash: hashOf(r.pkg.testText[name])})
+			r.tests = append(r.tests, &test{name: name, hash: hashOfCode(r.pkg.testText[name])})
 		}
 	}
 	if len(r.tests) == 0 {
@@ -430,6 +432,20 @@ func failedIn(output string, tests []*test) *test {
 		}
 	}
 	return tests[0]
+}
+
+// hashOfCode returns one that does not depend on comments and white space.
+func hashOfCode(text string) string {
+	var in scanner.Scanner
+	files, h := token.NewFileSet(), sha256.New()
+	in.Init(files.AddFile("", -1, len(text)), []byte(text), nil, 0)
+	for {
+		_, what, literal := in.Scan()
+		if what == token.EOF {
+			return hex.EncodeToString(h.Sum(nil)[:8])
+		}
+		fmt.Fprintln(h, what, literal)
+	}
 }
 
 func hashOf(text string) string {
