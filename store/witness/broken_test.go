@@ -122,7 +122,7 @@ var broken = []struct {
 	// Healing.
 	{"the healer waits", "heal.go", "case !met:", `case !met && !twin("healer"):`, "TestHealerWaits"},
 	{"what was said is looked at each time", "evidence.go", "said.first == string(stands)", `(twin("said") || said.first == string(stands))`, "TestCopyFromDuringTheHealing"},
-	{"who has seen a row end speaks for it", "evidence.go", "\t\t\t\tspeak(row, p.Grants)", `				if !twin("vouch") { speak(row, p.Grants) }`, "TestTheLivingSpeakForThoseWhoEnded"},
+	{"who has seen a row end speaks for it", "evidence.go", "\t\t\t\tattest(row, p.Grants)", `				if !twin("vouch") { attest(row, p.Grants) }`, "TestTheLivingSpeakForThoseWhoEnded"},
 	{"... if it has found the loss", "evidence.go", `if e.Finder && p.How != ""`, `if (e.Finder || twin("finder")) && p.How != ""`, "TestMarkedSilentAfterTheLoss"},
 	{"a row in the store settles nobody", "evidence.go", "for row, p := range h.present {", `for row, p := range h.present { if twin("rows") && p.How != "" { covered[row] = p.Grants + 1000000 }`, "TestMarkedSilentAfterTheLoss"},
 	{"every join is accounted for", "evidence.go", "!numbers[n] && !ok", `!numbers[n] && !ok && !twin("account")`, "TestNodeThatNobodySurveyed"},
