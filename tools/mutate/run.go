@@ -119,7 +119,7 @@ func (r *runner) command(ctx context.Context, tests []*test, limit, quiet time.D
 	if s := cmd.ProcessState; s != nil {
 		out.cpu = s.UserTime() + s.SystemTime()
 	}
-	exit, isExit := errors.AsType[*exec.ExitError](err)
+	_, isExit := errors.AsType[*exec.ExitError](err)
 	switch {
 	case ctx.Err() != nil:
 		return out, context.Cause(ctx)
