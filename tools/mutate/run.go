@@ -31,6 +31,7 @@ type runner struct {
 	tmp string
 
 	program string
+	scratch string // where tests run
 	tests   []*test
 
 	mu      sync.Mutex // guards what follows
@@ -79,7 +80,22 @@ func (r *runner) build(ctx context.Context) error {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("compiling the mutants: %w\n%s", err, out)
 	}
-	return nil
+	return r.makeScratch()
+}
+
+// makeScratch makes a directory that has all that the package's has: a mutant may write anywhere in it.
+func (r *runner) makeScratch() error {
+	r.scratch = filepath.Join(r.tmp, "scratch")
+	if err := os.Mkdir(r.scratch, 0o700); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(r.pkg.dir)
+	for _, e := range entries {
+		if err == nil {
+			err = os.Symlink(filepath.Join(r.pkg.dir, e.Name()), filepath.Join(r.scratch, e.Name()))
+		}
+	}
+	return err
 }
 
 // An outcome is how some tests have ended.
@@ -104,7 +120,7 @@ func (r *runner) command(ctx context.Context, tests []*test, limit, quiet time.D
 	over, cancel := context.WithTimeout(ctx, 20*time.Second+10*limit)
 	defer cancel()
 	cmd := exec.CommandContext(over, "/bin/sh", args...)
-	cmd.Dir, cmd.Env = r.pkg.dir, append(append(os.Environ(), "GOGC=400"), env...)
+	cmd.Dir, cmd.Env = r.scratch, append(append(os.Environ(), "GOGC=400"), env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // with the test's children
 	cmd.WaitDelay = time.Second
