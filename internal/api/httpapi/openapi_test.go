@@ -147,14 +147,17 @@ func TestDocumentHasTheRoutes(t *testing.T) {
 	}
 }
 
+// documented are the structs behind the document's objects.
+var documented = map[string]any{
+	"Tag": api.Tag{}, "PutTag": putBody{}, "Layout": layoutJSON{}, "BitField": bitFieldJSON{}, "Pool": api.PoolStatus{}, "Issuer": api.PoolIssuer{},
+	"Worker": api.WorkerStatus{}, "Readiness": service.Readiness{}, "Lack": service.Lack{}, "Budget": service.Budget{}, "Forecast": service.Forecast{}, "Alarm": service.Alarm{}, "Problem": problem{}, "Taken": takenJSON{}, "Returned": returnedJSON{}, "Parsed": service.Parsed{}, "ParsedCode": service.ParsedCode{},
+	"Trace": ledger.Trace{}, "TraceLine": ledger.Line{}, "TraceGrant": ledger.Grant{}, "Handout": ledger.Handout{}, "Coverage": ledger.Coverage{},
+}
+
 // The document's objects have the keys of the structs behind them.
 func TestDocumentHasTheFields(t *testing.T) {
 	doc, _ := readDocument(t)
-	for name, v := range map[string]any{
-		"Tag": api.Tag{}, "PutTag": putBody{}, "Layout": layoutJSON{}, "BitField": bitFieldJSON{}, "Pool": api.PoolStatus{}, "Issuer": api.PoolIssuer{},
-		"Worker": api.WorkerStatus{}, "Readiness": service.Readiness{}, "Lack": service.Lack{}, "Budget": service.Budget{}, "Forecast": service.Forecast{}, "Alarm": service.Alarm{}, "Problem": problem{}, "Taken": takenJSON{}, "Returned": returnedJSON{}, "Parsed": service.Parsed{}, "ParsedCode": service.ParsedCode{},
-		"Trace": ledger.Trace{}, "TraceLine": ledger.Line{}, "TraceGrant": ledger.Grant{}, "Handout": ledger.Handout{}, "Coverage": ledger.Coverage{},
-	} {
+	for name, v := range documented {
 		var all, required []string
 		for _, f := range reflect.VisibleFields(reflect.TypeOf(v)) {
 			if !f.IsExported() {
