@@ -29,13 +29,3 @@ type FloorFrom struct {
 	Table  string `yaml:"table" json:"table,omitempty"`
 	Column string `yaml:"column" json:"column,omitempty"`
 }
-
-// Usage is the count of a plugin over a window of time. Numbers are strings in JSON.
-type Usage struct {
-	Plugin   string   `json:"plugin"`
-	Caller   string   `json:"caller,omitempty"`
-	Window   string   `json:"window"` // such as 24h
-	Current  hapax.ID `json:"current"`
-	Previous hapax.ID `json:"previous"`
-	Limit    hapax.ID `json:"limit,omitzero"`
-}

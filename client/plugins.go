@@ -2,20 +2,14 @@ package client
 
 import (
 	"context"
-	"time"
 
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/api/hapaxv1"
+	"github.com/hapax-id/hapax/internal/wire"
 )
 
 // A Plugin stands around the issuing of numbers on one server.
-type Plugin struct {
-	Name             string
-	Order            int // smaller ones are called first
-	On               bool
-	Hooks            []string // those that it has: Before, After, Replace, OnError
-	Strategies, Tags []string // that it serves; none stands for all
-	Vetoes, Failures int64    // since the server started
-}
+type Plugin = api.Plugin
 
 // Plugins returns the plugins of a server, in the order in which they are called.
 func (c *Client) Plugins(ctx context.Context) ([]Plugin, error) {
@@ -27,16 +21,9 @@ func (c *Client) Plugins(ctx context.Context) ([]Plugin, error) {
 	}
 	var all []Plugin
 	for _, p := range res.GetPlugins() {
-		all = append(all, pluginOf(p))
+		all = append(all, wire.Plugin(p))
 	}
 	return all, nil
-}
-
-func pluginOf(m *hapaxv1.Plugin) Plugin {
-	return Plugin{
-		Name: m.GetName(), Order: int(m.GetOrder()), On: m.GetOn(), Hooks: m.GetHooks(),
-		Strategies: m.GetStrategies(), Tags: m.GetTags(), Vetoes: m.GetVetoes(), Failures: m.GetFailures(),
-	}
 }
 
 // SwitchPlugin switches a plugin of a server on or off, until that server stops. Where
@@ -54,18 +41,11 @@ func (c *Client) setPlugin(ctx context.Context, req *hapaxv1.SetPluginRequest) (
 	res, err := call(ctx, c, repeatable, func(ctx context.Context, s *server) (*hapaxv1.SetPluginResponse, error) {
 		return s.admin.SetPlugin(ctx, req)
 	})
-	return pluginOf(res.GetPlugin()), err
+	return wire.Plugin(res.GetPlugin()), err
 }
 
 // Usage is what a plugin of a server has counted in windows of time.
-type Usage struct {
-	Plugin      string
-	Tag, Caller string // empty where it is of all
-	Window      time.Duration
-	Current     int64 // numbers since the current window began
-	Previous    int64 // numbers in the window before, where that is counted
-	Limit       int64 // what a window may hold; 0 for no limit
-}
+type Usage = api.Usage
 
 // Usage returns what the plugins of a server have counted, of one tag or, for "", of
 // everything.
@@ -78,7 +58,7 @@ func (c *Client) Usage(ctx context.Context, tag string) ([]Usage, error) {
 	}
 	var all []Usage
 	for _, u := range res.GetUsages() {
-		all = append(all, Usage{u.GetPlugin(), u.GetTag(), u.GetCaller(), u.GetWindow().AsDuration(), u.GetCurrent(), u.GetPrevious(), u.GetLimit()})
+		all = append(all, wire.Usage(u))
 	}
 	return all, nil
 }

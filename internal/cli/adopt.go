@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/client"
 	"github.com/hapax-id/hapax/internal/server"
 	"github.com/hapax-id/hapax/store/witness"
 	"github.com/hapax-id/hapax/strategy"
@@ -157,10 +157,10 @@ func (d *declaration) carryOut(ctx context.Context, cmd *cobra.Command, to decla
 		return nil
 	}
 	if d.dryRun {
-		return printRaised(cmd, found, *d.asJSON)
+		return printRaised(cmd, found.Marks(), *d.asJSON)
 	}
 	if !d.yes {
-		tellOfRaised(cmd, found)
+		tellOfRaised(cmd, found.Marks())
 	}
 	if err := confirm(cmd, d.yes); err != nil {
 		return err
@@ -176,7 +176,7 @@ func (d *declaration) carryOut(ctx context.Context, cmd *cobra.Command, to decla
 	if len(done.Differences) > 0 {
 		fmt.Fprintln(cmd.ErrOrStderr(), "hapax: never use its original again: nothing can check that, and two live copies issue the same numbers")
 	}
-	return printRaised(cmd, done, *d.asJSON)
+	return printRaised(cmd, done.Marks(), *d.asJSON)
 }
 
 // server returns the URL of the server that is named: by the flag, or by the environment
@@ -247,17 +247,17 @@ func tellOfAdoption(cmd *cobra.Command, a server.Adoption) {
 	for _, n := range a.Stated {
 		switch n.State {
 		case "left":
-			fmt.Fprintln(out, "hapax: has left already, nothing is to be done:", n)
+			fmt.Fprintln(out, "hapax: has left already, nothing is to be done:", witness.Node(n))
 		case "silent":
-			fmt.Fprintln(out, "hapax: has fallen silent already, nothing is to be done:", n)
+			fmt.Fprintln(out, "hapax: has fallen silent already, nothing is to be done:", witness.Node(n))
 		case "settled":
-			fmt.Fprintln(out, "hapax: is settled already, nothing is to be done:", n)
+			fmt.Fprintln(out, "hapax: is settled already, nothing is to be done:", witness.Node(n))
 		default:
-			fmt.Fprintln(out, "hapax: spoken for:", n)
+			fmt.Fprintln(out, "hapax: spoken for:", witness.Node(n))
 		}
 	}
 	for _, n := range a.Missing {
-		fmt.Fprintln(out, "hapax: missing:", n)
+		fmt.Fprintln(out, "hapax: missing:", witness.Node(n))
 	}
 }
 
@@ -265,15 +265,10 @@ func tellOfAdoption(cmd *cobra.Command, a server.Adoption) {
 const maxTold = 20
 
 // tellOfRaised says what is about to be raised.
-func tellOfRaised(cmd *cobra.Command, a server.Adoption) {
-	all := slices.Concat(a.Raised, a.Moved)
+func tellOfRaised(cmd *cobra.Command, all []client.Raised) {
 	out := cmd.ErrOrStderr()
 	for _, r := range all[:min(len(all), maxTold)] {
-		line := "tag " + r.Tag
-		if r.Pool != "" {
-			line = fmt.Sprintf("worker %s/%d", r.Pool, r.Worker)
-		}
-		fmt.Fprintf(out, "hapax: to be raised: %s from %d to %d\n", line, r.From, r.To)
+		fmt.Fprintf(out, "hapax: to be raised: %s from %d to %d\n", lineOf(r), r.From, r.To)
 	}
 	if len(all) > maxTold {
 		fmt.Fprintf(out, "hapax: to be raised: %d lines in all, which --dry-run shows\n", len(all))
@@ -297,31 +292,20 @@ func confirm(cmd *cobra.Command, yes bool) error {
 	return nil
 }
 
-// raised is a mark that was raised.
-type raised struct {
-	Tag    string `json:"tag,omitempty"`
-	Pool   string `json:"pool,omitempty"`
-	Worker *int64 `json:"worker,omitempty"`
-	From   int64  `json:"from,string"`
-	To     int64  `json:"to,string"`
+// lineOf names the line of a mark.
+func lineOf(r client.Raised) string {
+	if r.Worker != nil {
+		return "worker " + r.Pool + "/" + strconv.FormatInt(*r.Worker, 10)
+	}
+	return "tag " + r.Tag
 }
 
-func printRaised(cmd *cobra.Command, a server.Adoption, asJSON bool) error {
+// printRaised prints the marks that were raised, or would be.
+func printRaised(cmd *cobra.Command, marks []client.Raised, asJSON bool) error {
 	out := newOutput(cmd, asJSON, "LINE", "FROM", "TO")
-	add := func(tag, pool string, worker, from, to int64) error {
-		line, value := "tag "+tag, raised{Tag: tag, From: from, To: to}
-		if pool != "" {
-			line = "worker " + pool + "/" + strconv.FormatInt(worker, 10)
-			value = raised{Pool: pool, Worker: &worker, From: from, To: to}
-		}
-		return out.add(value, line, strconv.FormatInt(from, 10), strconv.FormatInt(to, 10))
-	}
 	var errs []error
-	for _, r := range a.Moved {
-		errs = append(errs, add(r.Tag, r.Pool, r.Worker, r.From, r.To))
-	}
-	for _, r := range a.Raised {
-		errs = append(errs, add(r.Tag, r.Pool, r.Worker, r.From, r.To))
+	for _, r := range marks {
+		errs = append(errs, out.add(r, lineOf(r), strconv.FormatInt(r.From, 10), strconv.FormatInt(r.To, 10)))
 	}
 	return errors.Join(append(errs, out.flush())...)
 }

@@ -7,13 +7,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/hapax-id/hapax/client"
 	"github.com/hapax-id/hapax/internal/server"
-	"github.com/hapax-id/hapax/store/driver"
-	"github.com/hapax-id/hapax/store/witness"
 )
 
 // A foreignAdopter adopts rows of a foreign system's table, with dryRun or for good.
-type foreignAdopter func(ctx context.Context, dryRun bool) (driver.Foreign, error)
+type foreignAdopter func(ctx context.Context, dryRun bool) (client.ForeignAdoption, error)
 
 // adoptForeign adopts a row, or all rows if the key is empty, of a foreign system's table.
 func (d *declaration) adoptForeign(ctx context.Context, cmd *cobra.Command, system, key string) error {
@@ -44,12 +43,11 @@ func (d *declaration) carryOutForeign(ctx context.Context, cmd *cobra.Command, s
 	for _, why := range found.Why {
 		fmt.Fprintln(cmd.ErrOrStderr(), "hapax: this node refuses a row:", why)
 	}
-	raised := server.Adoption{Adoption: witness.Adoption{Raised: found.Raised}}
 	if d.dryRun {
-		return printRaised(cmd, raised, *d.asJSON)
+		return printRaised(cmd, found.Raised, *d.asJSON)
 	}
 	if !d.yes {
-		tellOfRaised(cmd, raised)
+		tellOfRaised(cmd, found.Raised)
 	}
 	if err := confirm(cmd, d.yes); err != nil {
 		return err
@@ -59,7 +57,7 @@ func (d *declaration) carryOutForeign(ctx context.Context, cmd *cobra.Command, s
 		return err
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "hapax: the table of %s is adopted by this node; run it at each node that refuses\n", system)
-	return printRaised(cmd, server.Adoption{Adoption: witness.Adoption{Raised: done.Raised}}, *d.asJSON)
+	return printRaised(cmd, done.Raised, *d.asJSON)
 }
 
 // foreignAdopter finds who carries it out: the server that is named, or that runs in the
@@ -70,7 +68,7 @@ func (d *declaration) foreignAdopter(ctx context.Context, system, key string) (a
 		return nil, nil, err
 	}
 	if address == "" {
-		adopt = func(ctx context.Context, dryRun bool) (driver.Foreign, error) {
+		adopt = func(ctx context.Context, dryRun bool) (client.ForeignAdoption, error) {
 			return server.AdoptForeign(ctx, config, system, key, d.margin.Numbers, dryRun)
 		}
 		address, named = server.Announced(config.Data)
@@ -82,7 +80,7 @@ func (d *declaration) foreignAdopter(ctx context.Context, system, key string) (a
 	if err != nil {
 		return nil, nil, err
 	}
-	return func(ctx context.Context, dryRun bool) (driver.Foreign, error) {
+	return func(ctx context.Context, dryRun bool) (client.ForeignAdoption, error) {
 		a, err := c.AdoptForeign(ctx, system, key, d.margin.Numbers, dryRun)
 		return a, c.explain(err)
 	}, c.Close, nil

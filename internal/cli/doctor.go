@@ -143,11 +143,11 @@ func diagnoses(st client.Status) (all []server.Diagnosis) {
 		}
 		add(harm, "alarm "+a.Name, detail, "", a.See)
 	}
-	if b := newBudgetJSON(st.Budget); b != nil {
+	if b := st.Budget; b != nil {
 		if st.Code == "" {
-			add(server.HarmNone, "outage budget", b.String(), "", "")
+			add(server.HarmNone, "outage budget", budgetText(b), "", "")
 		} else {
-			add(server.HarmSoon, "outage budget", b.String(), "", signals.SeeAlarm(service.AlarmBudget))
+			add(server.HarmSoon, "outage budget", budgetText(b), "", signals.SeeAlarm(service.AlarmBudget))
 		}
 	}
 	for _, f := range st.Forecasts {
@@ -160,7 +160,7 @@ func diagnoses(st client.Status) (all []server.Diagnosis) {
 		add(server.HarmWeak, "nodes", fmt.Sprintf("%s at %s fell silent, and has not come back", n.Name, dash(n.Address)), "start it again, unless it is gone for good", signals.SeeAlert("HapaxDown"))
 	}
 	for _, n := range st.Nodes {
-		if isLive(n) && !n.Self && n.Seen > time.Minute {
+		if n.IsLive() && !n.Self && n.Seen > time.Minute {
 			add(server.HarmWeak, "nodes", fmt.Sprintf("%s was last seen %v ago", n.Name, n.Seen.Round(time.Second)), "look at that machine", "")
 		}
 	}

@@ -80,7 +80,7 @@ func TestLostNodes(t *testing.T) {
 func TestDiagnoses(t *testing.T) {
 	ends := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	st := client.Status{
-		State: "serving", Budget: &client.Budget{Kind: "tag", Name: "orders", Lasts: 8 * time.Second},
+		State: "serving", Budget: &client.Budget{Kind: "tag", Name: "orders", Seconds: 8},
 		Forecasts: []client.Forecast{{What: "reader", Kind: "tag", Name: "cust", Ends: ends}, {What: "workers", Kind: "pool", Name: "p", Ends: ends}},
 		Alarms:    []client.Alarm{{Name: service.AlarmForecast, About: "cust", Detail: "soon", See: "x"}},
 	}

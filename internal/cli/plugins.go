@@ -28,18 +28,6 @@ program brings along.
 	return cmd
 }
 
-// pluginJSON is a plugin as --json prints it.
-type pluginJSON struct {
-	Name       string   `json:"name"`
-	Order      int      `json:"order"`
-	On         bool     `json:"on"`
-	Hooks      []string `json:"hooks,omitempty"`
-	Strategies []string `json:"strategies,omitempty"`
-	Tags       []string `json:"tags,omitempty"`
-	Vetoes     int64    `json:"vetoes"`
-	Failures   int64    `json:"failures"`
-}
-
 var pluginHeader = []string{"PLUGIN", "ORDER", "STATE", "HOOKS", "STRATEGIES", "TAGS", "VETOES", "FAILURES"}
 
 func addPlugin(out *output, p client.Plugin) error {
@@ -53,7 +41,7 @@ func addPlugin(out *output, p client.Plugin) error {
 		}
 		return strings.Join(names, ",")
 	}
-	return out.add(pluginJSON(p), p.Name, strconv.Itoa(p.Order), state, dash(strings.Join(p.Hooks, ",")),
+	return out.add(p, p.Name, strconv.Itoa(p.Order), state, dash(strings.Join(p.Hooks, ",")),
 		orAll(p.Strategies), orAll(p.Tags), strconv.FormatInt(p.Vetoes, 10), strconv.FormatInt(p.Failures, 10))
 }
 

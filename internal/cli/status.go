@@ -40,67 +40,17 @@ func withServer(cmd *cobra.Command, f func(context.Context, *remote) error) {
 	}
 }
 
-// statusJSON is a server's status.
-type statusJSON struct {
-	State   string     `json:"state"`
-	Code    hapax.Code `json:"code,omitempty"`
-	Why     string     `json:"why,omitempty"`
-	Do      string     `json:"do,omitempty"`
-	Fence   *fenceJSON `json:"fence,omitempty"`
-	Missing []nodeJSON `json:"missing,omitempty"`
-	Store   string     `json:"store"`
-	Nodes   int        `json:"nodes"`
-
-	Foreign   []foreignJSON  `json:"foreign,omitempty"`
-	Budget    *budgetJSON    `json:"outage_budget,omitempty"`
-	Forecasts []forecastJSON `json:"forecasts,omitempty"`
-	Alarms    []alarmJSON    `json:"alarms,omitempty"`
-	See       string         `json:"see,omitempty"`
-	Fleet     *fleetJSON     `json:"fleet,omitempty"`
+// fleetStatus is a server's status, and what all nodes together can do without their store.
+type fleetStatus struct {
+	client.Status
+	Fleet *fleet `json:"fleet,omitempty"`
 }
 
-type budgetJSON struct {
-	Kind    string  `json:"kind"`
-	Name    string  `json:"name"`
-	Seconds float64 `json:"seconds"`
-}
-
-type forecastJSON struct {
-	What string    `json:"what"`
-	Kind string    `json:"kind"`
-	Name string    `json:"name"`
-	Ends time.Time `json:"ends"`
-}
-
-type alarmJSON struct {
-	Alarm  string    `json:"alarm"`
-	About  string    `json:"about,omitempty"`
-	Detail string    `json:"detail"`
-	Since  time.Time `json:"since"`
-	See    string    `json:"see"`
-}
-
-// fleetJSON is what all nodes together can do without their store.
-type fleetJSON struct {
-	Budget     *budgetJSON `json:"outage_budget,omitempty"` // the least of all that answered
-	Node       string      `json:"node,omitempty"`          // whose that is
-	Answered   int         `json:"answered"`
-	Unanswered []string    `json:"unanswered,omitempty"`
-}
-
-// foreignJSON is the table or the tree of a foreign system.
-type foreignJSON struct {
-	Name  string     `json:"name"`
-	State string     `json:"state"`
-	Code  hapax.Code `json:"code,omitempty"`
-	Why   string     `json:"why,omitempty"`
-	Do    string     `json:"do,omitempty"`
-}
-
-type fenceJSON struct {
-	Node string    `json:"node"`
-	At   time.Time `json:"at"`
-	Why  string    `json:"why"`
+type fleet struct {
+	Budget     *client.Budget `json:"outage_budget,omitempty"` // the least of all that answered
+	Node       string         `json:"node,omitempty"`          // whose that is
+	Answered   int            `json:"answered"`
+	Unanswered []string       `json:"unanswered,omitempty"`
 }
 
 func statusCommand() *cobra.Command {
@@ -119,43 +69,29 @@ with where the runbook tells what to do.`,
 		Args: arguments(0, 0),
 	}
 	asJSON := jsonFlag(cmd)
-	fleet := cmd.Flags().Bool("fleet", false, "ask the other nodes for their budgets, too")
+	inFleet := cmd.Flags().Bool("fleet", false, "ask the other nodes for their budgets, too")
 	withServer(cmd, func(ctx context.Context, c *remote) error {
 		st, err := c.Status(ctx)
 		if err != nil {
 			return err
 		}
-		j := statusJSON{State: st.State, Code: st.Code, Why: st.Why, Do: st.Command, Store: st.StoreID}
-		for _, n := range st.Nodes {
-			if isLive(n) {
-				j.Nodes++
-			}
-		}
-		for _, n := range st.Missing {
-			j.Missing = append(j.Missing, newNodeJSON(n))
-		}
-		for _, f := range st.Foreign {
-			j.Foreign = append(j.Foreign, foreignJSON{f.Name, f.State, f.Code, f.Why, f.Command})
-		}
-		j.ends(st)
-		least := j.Budget
-		if *fleet {
-			j.Fleet = askFleet(ctx, c, st)
-			least = j.Fleet.Budget
+		all, least := fleetStatus{Status: shortRows(st)}, st.Budget
+		if *inFleet {
+			all.Fleet = askFleet(ctx, c, st)
+			least = all.Fleet.Budget
 		}
 		out := newOutput(cmd, *asJSON, "STATE", "STORE", "NODES", "MISSING", "FOUND BY", "AT", "WHY", "DO", "BUDGET", "ALARMS")
 		by, at := "", ""
 		if f := st.Fence; f != nil {
-			j.Fence = &fenceJSON{f.Name, f.At, f.Why}
-			by, at = f.Name, f.At.UTC().Format(time.RFC3339)
+			by, at = f.Node, f.At.UTC().Format(time.RFC3339)
 		}
-		if err := out.add(j, j.State, dash(j.Store), fmt.Sprint(j.Nodes), fmt.Sprint(len(j.Missing)), dash(by), dash(at), dash(j.Why), dash(j.Do), least.String(), fmt.Sprint(len(j.Alarms))); err != nil {
+		if err := out.add(all, st.State, dash(st.StoreID), fmt.Sprint(st.Live), fmt.Sprint(len(st.Missing)), dash(by), dash(at), dash(st.Why), dash(st.Command), budgetText(least), fmt.Sprint(len(st.Alarms))); err != nil {
 			return err
 		}
 		for _, n := range st.Missing {
 			tellOfMissing(cmd, c.address, n)
 		}
-		tellOfEnds(cmd, j)
+		tellOfEnds(cmd, all)
 		err = out.flush()
 		for _, f := range st.Foreign {
 			if f.Code != "" {
@@ -170,36 +106,27 @@ with where the runbook tells what to do.`,
 	return cmd
 }
 
-// ends takes over for how long there will be numbers, and what is wrong.
-func (j *statusJSON) ends(st client.Status) {
-	j.Budget, j.See = newBudgetJSON(st.Budget), st.See
-	for _, f := range st.Forecasts {
-		j.Forecasts = append(j.Forecasts, forecastJSON{f.What, f.Kind, f.Name, f.Ends})
+// shortRows returns a status with the rows as people see them.
+func shortRows(st client.Status) client.Status {
+	st.Missing = slices.Clone(st.Missing)
+	for i, n := range st.Missing {
+		st.Missing[i].Row = shortRow(n.Row)
 	}
-	for _, a := range st.Alarms {
-		j.Alarms = append(j.Alarms, alarmJSON{a.Name, a.About, a.Detail, a.Since, a.See})
-	}
+	return st
 }
 
-func newBudgetJSON(b *client.Budget) *budgetJSON {
-	if b == nil {
-		return nil
-	}
-	return &budgetJSON{b.Kind, b.Name, b.Lasts.Seconds()}
-}
-
-// String returns the budget for a table.
-func (b *budgetJSON) String() string {
+// budgetText returns a budget for a table.
+func budgetText(b *client.Budget) string {
 	if b == nil {
 		return "-"
 	}
-	return fmt.Sprintf("%s by %s %s", time.Duration(b.Seconds*float64(time.Second)).Round(100*time.Millisecond), b.Kind, b.Name)
+	return fmt.Sprintf("%s by %s %s", b.Lasts().Round(100*time.Millisecond), b.Kind, b.Name)
 }
 
 // tellOfEnds tells of alarms, and of nodes that were asked in vain.
-func tellOfEnds(cmd *cobra.Command, j statusJSON) {
+func tellOfEnds(cmd *cobra.Command, j fleetStatus) {
 	for _, a := range j.Alarms {
-		name := a.Alarm
+		name := a.Name
 		if a.About != "" {
 			name += " (" + a.About + ")"
 		}
@@ -217,8 +144,8 @@ func tellOfEnds(cmd *cobra.Command, j statusJSON) {
 }
 
 // askFleet asks the other nodes that live for their budgets.
-func askFleet(ctx context.Context, c *remote, st client.Status) *fleetJSON {
-	all := &fleetJSON{Answered: 1, Budget: newBudgetJSON(st.Budget)}
+func askFleet(ctx context.Context, c *remote, st client.Status) *fleet {
+	all := &fleet{Answered: 1, Budget: st.Budget}
 	if all.Budget != nil {
 		all.Node = c.address
 	}
@@ -228,7 +155,7 @@ func askFleet(ctx context.Context, c *remote, st client.Status) *fleetJSON {
 		mu     sync.Mutex // guards all
 	)
 	for _, n := range st.Nodes {
-		if n.Self || !isLive(n) {
+		if n.Self || !n.IsLive() {
 			continue
 		}
 		asking.Go(func() {
@@ -251,7 +178,7 @@ func askFleet(ctx context.Context, c *remote, st client.Status) *fleetJSON {
 }
 
 // budgetOf asks one node.
-func budgetOf(ctx context.Context, c *remote, scheme string, n client.Node) (*budgetJSON, error) {
+func budgetOf(ctx context.Context, c *remote, scheme string, n client.Node) (*client.Budget, error) {
 	address := n.Address
 	if !strings.Contains(address, "://") {
 		address = scheme + "://" + address
@@ -265,7 +192,7 @@ func budgetOf(ctx context.Context, c *remote, scheme string, n client.Node) (*bu
 	if err != nil {
 		return nil, err
 	}
-	return newBudgetJSON(st.Budget), nil
+	return st.Budget, nil
 }
 
 // notServing is the error of a server that is granted nothing.
@@ -317,26 +244,8 @@ func quoted(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// nodeJSON is a process that the store knows.
-type nodeJSON struct {
-	Row     string  `json:"row"`
-	Name    string  `json:"name,omitempty"`
-	Address string  `json:"address,omitempty"`
-	State   string  `json:"state"`
-	Grants  int64   `json:"grants"`
-	Seen    float64 `json:"seen_seconds_ago,omitempty"`
-	Self    bool    `json:"self,omitempty"`
-}
-
-func newNodeJSON(n client.Node) nodeJSON {
-	return nodeJSON{shortRow(n.Row), n.Name, n.Address, n.State, n.Grants, n.Seen.Seconds(), n.Self}
-}
-
 // shortRow leaves out the zeros before the number in a row's name.
 func shortRow(row string) string { return strings.TrimSuffix(strings.TrimLeft(row, "0"), "-") }
-
-// isLive reports whether a process has neither left nor fallen silent.
-func isLive(n client.Node) bool { return n.State != "left" && n.State != "silent" }
 
 // mournFor is how long a node that fell silent is told of.
 const mournFor = 24 * time.Hour
@@ -374,7 +283,7 @@ day and have not come back are told on standard error.`,
 		tellOfStatus(cmd, c.address, st)
 		out := newOutput(cmd, *asJSON, "ROW", "NAME", "ADDRESS", "STATE", "GRANTS", "SEEN")
 		for _, n := range st.Nodes {
-			if !*all && !isLive(n) {
+			if !*all && !n.IsLive() {
 				continue
 			}
 			seen := "-"
@@ -386,7 +295,8 @@ day and have not come back are told on standard error.`,
 			case n.Seen > 0:
 				seen = n.Seen.Round(100*time.Millisecond).String() + " ago"
 			}
-			if err := out.add(newNodeJSON(n), shortRow(n.Row), dash(n.Name), dash(n.Address), n.State, fmt.Sprint(n.Grants), seen); err != nil {
+			n.Row = shortRow(n.Row)
+			if err := out.add(n, n.Row, dash(n.Name), dash(n.Address), n.State, fmt.Sprint(n.Grants), seen); err != nil {
 				return err
 			}
 		}
@@ -407,30 +317,10 @@ func declareThrough(ctx context.Context, c *client.Client, st witness.Statement)
 	for _, t := range st.Witness {
 		said.Witness = append(said.Witness, t.Encode())
 	}
-	var res client.Adoption
-	var err error
-	if st.Row == "" {
-		res, err = c.Adopt(ctx, said)
-	} else {
-		res, err = c.SettleNode(ctx, st.Row, said)
+	declare := func() (client.Adoption, error) { return c.Adopt(ctx, said) }
+	if st.Row != "" {
+		declare = func() (client.Adoption, error) { return c.SettleNode(ctx, st.Row, said) }
 	}
-	var a server.Adoption
-	if err != nil {
-		return a, err
-	}
-	a.StoreID, a.Other, a.Spoke, a.Proposed = res.StoreID, res.Other, res.Spoke, res.Proposed
-	a.Missing, a.Stated = witnessNodes(res.Missing), witnessNodes(res.Stated)
-	if f := res.Fence; f != nil {
-		a.Fence = &witness.Fence{ID: f.ID, Node: f.Name, At: f.At, Why: f.Why}
-	}
-	a.Raised = res.Raised
-	return a, nil
-}
-
-func witnessNodes(all []client.Node) []witness.Node {
-	var nodes []witness.Node
-	for _, n := range all {
-		nodes = append(nodes, witness.Node(n))
-	}
-	return nodes
+	a, err := declare()
+	return server.Adoption{Adoption: a}, err
 }

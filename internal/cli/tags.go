@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -125,9 +124,6 @@ func tagMissing(err error, name string) error {
 	return err
 }
 
-// shortUnits writes 24h for 24h0m0s.
-var shortUnits = strings.NewReplacer("h0m0s", "h", "m0s", "m")
-
 func tagsShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show TAG",
@@ -164,13 +160,8 @@ the one before. Only administrators see these counts.
 func printTag(cmd *cobra.Command, tag hapax.Tag, usage []client.Usage, asJSON bool) error {
 	j := struct {
 		api.Tag
-		Usage []api.Usage `json:"usage,omitempty"`
-	}{Tag: service.TagOf(tag)}
-	for _, u := range usage {
-		j.Usage = append(j.Usage, api.Usage{
-			Plugin: u.Plugin, Caller: u.Caller, Window: shortUnits.Replace(u.Window.String()), Current: hapax.ID(u.Current), Previous: hapax.ID(u.Previous), Limit: hapax.ID(u.Limit),
-		})
-	}
+		Usage []client.Usage `json:"usage,omitempty"`
+	}{service.TagOf(tag), usage}
 	out := newOutput(cmd, asJSON, tagHeader...)
 	if err := out.add(j, tagCells(tag)...); err != nil {
 		return err
@@ -179,12 +170,12 @@ func printTag(cmd *cobra.Command, tag hapax.Tag, usage []client.Usage, asJSON bo
 		return err
 	}
 	counted := newOutput(cmd, false, "COUNTED BY", "CALLER", "WINDOW", "NOW", "BEFORE", "LIMIT")
-	for _, u := range j.Usage {
+	for _, u := range usage {
 		limit := "-"
 		if u.Limit > 0 {
 			limit = u.Limit.String()
 		}
-		if err := counted.add(nil, u.Plugin, dash(u.Caller), u.Window, u.Current.String(), u.Previous.String(), limit); err != nil {
+		if err := counted.add(nil, u.Plugin, dash(u.Caller), u.Window.String(), u.Current.String(), u.Previous.String(), limit); err != nil {
 			return err
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/client"
 	"github.com/hapax-id/hapax/internal/ledger"
 	"github.com/hapax-id/hapax/internal/server"
@@ -100,7 +101,7 @@ number, or no store has the tag.`,
 }
 
 // A tracer asks one node.
-type tracer func(ctx context.Context, req client.TraceRequest) (ledger.Trace, error)
+type tracer func(ctx context.Context, req client.TraceRequest) (client.Trace, error)
 
 // tracers returns the nodes to ask.
 func tracers(servers, data []string, creds *credentials) (all []tracer) {
@@ -118,12 +119,12 @@ func tracers(servers, data []string, creds *credentials) (all []tracer) {
 	}
 	for _, dir := range data {
 		if !exists(dir) {
-			all = append(all, func(context.Context, client.TraceRequest) (ledger.Trace, error) {
-				return ledger.Trace{}, &hapax.ValueError{Field: "--data", Value: dir, Allowed: "the data directory of a node; there is none with this name", Err: hapax.ErrInvalidArgument}
+			all = append(all, func(context.Context, client.TraceRequest) (client.Trace, error) {
+				return client.Trace{}, &hapax.ValueError{Field: "--data", Value: dir, Allowed: "the data directory of a node; there is none with this name", Err: hapax.ErrInvalidArgument}
 			})
 			continue
 		}
-		all = append(all, func(ctx context.Context, req client.TraceRequest) (ledger.Trace, error) {
+		all = append(all, func(ctx context.Context, req client.TraceRequest) (client.Trace, error) {
 			address, trusted := server.Announced(dir)
 			if address != "" && answers(ctx, address) {
 				return traceServer(address, creds, trusted)(ctx, req)
@@ -140,16 +141,16 @@ func traceDefault(c server.Config, creds *credentials) tracer {
 	if named {
 		c.HTTP = os.Getenv(httpEnv)
 	}
-	return func(ctx context.Context, req client.TraceRequest) (ledger.Trace, error) {
+	return func(ctx context.Context, req client.TraceRequest) (client.Trace, error) {
 		if address := c.URL(); answers(ctx, address) {
 			return traceServer(address, creds, named)(ctx, req)
 		}
-		return ledger.Trace{}, fmt.Errorf("no server answers on %s, and there is no data directory %s; give --server or --data of the nodes to ask", c.URL(), c.Data)
+		return client.Trace{}, fmt.Errorf("no server answers on %s, and there is no data directory %s; give --server or --data of the nodes to ask", c.URL(), c.Data)
 	}
 }
 
 // traceAll asks the nodes, and returns the answers and what went wrong.
-func traceAll(ctx context.Context, req client.TraceRequest, nodes []tracer) (traces []ledger.Trace, err error) {
+func traceAll(ctx context.Context, req client.TraceRequest, nodes []tracer) (traces []client.Trace, err error) {
 	var errs []error
 	for _, ask := range nodes {
 		t, err := ask(ctx, req)
@@ -164,19 +165,19 @@ func traceAll(ctx context.Context, req client.TraceRequest, nodes []tracer) (tra
 
 // traceServer asks a server.
 func traceServer(address string, creds *credentials, named bool) tracer {
-	return func(ctx context.Context, req client.TraceRequest) (ledger.Trace, error) {
+	return func(ctx context.Context, req client.TraceRequest) (client.Trace, error) {
 		r, err := dial(ctx, address, creds, named)
 		if err != nil {
-			return ledger.Trace{}, err
+			return client.Trace{}, err
 		}
 		t, err := r.Trace(ctx, req)
-		return traceOf(t), errors.Join(r.explain(err), r.Close())
+		return t, errors.Join(r.explain(err), r.Close())
 	}
 }
 
 // traceFiles reads the records in a data directory that no server runs in.
-func traceFiles(ctx context.Context, dir string, req client.TraceRequest) (ledger.Trace, error) {
-	var none ledger.Trace
+func traceFiles(ctx context.Context, dir string, req client.TraceRequest) (client.Trace, error) {
+	var none client.Trace
 	if _, err := os.Stat(filepath.Join(dir, ledger.Dir)); err != nil {
 		return none, fmt.Errorf("%w: no server runs in %s, and it has no ledger; give --server or --data", hapax.ErrNotSupported, dir)
 	}
@@ -214,41 +215,6 @@ func traceFiles(ctx context.Context, dir string, req client.TraceRequest) (ledge
 	return ledger.Judge(id, cmp.Or(found.Node, dir), found, history, candidates), nil
 }
 
-// traceOf returns a server's answer as it is printed.
-func traceOf(t client.Trace) ledger.Trace {
-	all := ledger.Trace{
-		Number: t.Number, Node: t.Node, Lines: []ledger.Line{}, More: t.More, Ledger: coverageOf(t.Ledger), History: coverageOf(t.History),
-	}
-	for _, l := range t.Lines {
-		line := ledger.Line{
-			Name: l.Line, System: l.System, Tag: l.Tag, Pool: l.Pool, Worker: l.Worker, Layout: l.Layout, Time: optional(l.Time), Shown: l.ShownFor,
-			Verdict: ledger.Verdict(l.Verdict), Why: l.Why, Grants: []ledger.Grant{}, Issued: []ledger.Handout{},
-		}
-		for _, g := range l.Grants {
-			line.Grants = append(line.Grants, ledger.Grant{
-				Lo: g.Grant.Lo, Hi: g.Grant.Hi, Node: g.Node, Time: g.Time, Key: g.Key, Token: g.Token, Holder: g.Holder,
-				Caller: g.Caller, Address: g.Address, Given: g.Given, GivenAt: optional(g.GivenAt),
-			})
-		}
-		for _, i := range l.Issued {
-			line.Issued = append(line.Issued, ledger.Handout(i))
-		}
-		all.Lines = append(all.Lines, line)
-	}
-	return all
-}
-
-func coverageOf(c client.TraceCoverage) ledger.Coverage {
-	return ledger.Coverage{On: c.On, Since: optional(c.Since), Lost: c.Lost, Damaged: int(c.Damaged)}
-}
-
-func optional(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &t
-}
-
 // A mergedTrace is what several nodes know of a number.
 type mergedTrace struct {
 	Number hapax.ID     `json:"number"`
@@ -258,19 +224,19 @@ type mergedTrace struct {
 }
 
 type mergedLine struct {
-	ledger.Line
+	client.TraceLine
 	By []string `json:"by"` // the nodes behind Why
 }
 
 type tracedNode struct {
-	Node    string          `json:"node"`
-	Ledger  ledger.Coverage `json:"ledger"`
-	History ledger.Coverage `json:"history"`
+	Node    string               `json:"node"`
+	Ledger  client.TraceCoverage `json:"ledger"`
+	History client.TraceCoverage `json:"history"`
 }
 
 // mergeTraces puts the answers of several nodes together: on each line the
 // strongest verdict, and all that is known.
-func mergeTraces(traces []ledger.Trace) mergedTrace {
+func mergeTraces(traces []client.Trace) mergedTrace {
 	m := mergedTrace{Number: traces[0].Number, Lines: []mergedLine{}}
 	at := map[string]int{}
 	for _, t := range traces {
@@ -288,7 +254,7 @@ func mergeTraces(traces []ledger.Trace) mergedTrace {
 			old.Issued = append(old.Issued, l.Issued...)
 			switch strongest := ledger.Strongest(old.Verdict, l.Verdict); {
 			case l.Verdict == old.Verdict:
-				if l.Why != old.Why && l.Verdict != ledger.NeverGranted {
+				if l.Why != old.Why && l.Verdict != api.VerdictNeverGranted {
 					old.Why += "; " + l.Why
 				}
 				old.By = append(old.By, t.Node)
@@ -298,14 +264,14 @@ func mergeTraces(traces []ledger.Trace) mergedTrace {
 		}
 	}
 	if m.known() { // what nobody knows is no line of the number's
-		m.Lines = slices.DeleteFunc(m.Lines, func(l mergedLine) bool { return l.Verdict == ledger.Unknown })
+		m.Lines = slices.DeleteFunc(m.Lines, func(l mergedLine) bool { return l.Verdict == api.VerdictUnknown })
 	}
 	return m
 }
 
 // known reports whether somebody knows something of the number.
 func (m mergedTrace) known() bool {
-	return slices.ContainsFunc(m.Lines, func(l mergedLine) bool { return l.Verdict != ledger.Unknown })
+	return slices.ContainsFunc(m.Lines, func(l mergedLine) bool { return l.Verdict != api.VerdictUnknown })
 }
 
 // printTrace prints a row for each fact, its name first.
@@ -353,7 +319,7 @@ func printTrace(cmd *cobra.Command, m mergedTrace) error {
 	return out.flush()
 }
 
-func coverage(c ledger.Coverage) string {
+func coverage(c client.TraceCoverage) string {
 	switch {
 	case !c.On:
 		return "off"

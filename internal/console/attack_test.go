@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
@@ -104,10 +105,10 @@ func hostileFacts() facts {
 	f := facts{
 		Name: markup, Address: markup, Version: markup, Now: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC), Code: markup, Why: markup, Command: markup, Rate: 1e308,
 		Readiness: service.Readiness{
-			State: markup, Store: markup, See: "javascript:alert(1)#" + markup, Budget: &service.Budget{Kind: markup, Name: markup, Seconds: -1e300},
-			Alarms:    []service.Alarm{{Name: markup, About: markup, Detail: markup, See: "javascript:alert(1)"}},
-			Forecasts: []service.Forecast{{What: markup, Kind: markup, Name: markup}},
-			Cannot:    make([]service.Lack, 1000), Beside: map[string]service.Readiness{markup: {State: markup}},
+			State: markup, Store: markup, See: "javascript:alert(1)#" + markup, Budget: &api.Budget{Kind: markup, Name: markup, Seconds: -1e300},
+			Alarms:    []api.Alarm{{Name: markup, About: markup, Detail: markup, See: "javascript:alert(1)"}},
+			Forecasts: []api.Forecast{{What: markup, Kind: markup, Name: markup}},
+			Cannot:    make([]api.Lack, 1000), Beside: map[string]service.Readiness{markup: {State: markup}},
 		},
 		Tags: []tagFacts{{Name: markup, Rate: 1e-300, Remaining: 1 << 62}, {Name: "orders", Rate: -1, Issued: -1 << 63}},
 		Pools: []poolFacts{

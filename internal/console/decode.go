@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/internal/ledger"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/plan"
 )
@@ -189,12 +189,12 @@ func answerOf(all []traced) string {
 			for _, at := range l.Issued {
 				return fmt.Sprintf("Issued from %s by %s at %s%s.", l.Name, t.Node, stamp(at.From), toWhom(at.Caller))
 			}
-			if l.Verdict != ledger.GrantedHere && l.Verdict != ledger.Issued && l.Verdict != ledger.HandedBack {
+			if l.Verdict != api.VerdictGranted && l.Verdict != api.VerdictIssued && l.Verdict != api.VerdictHandedBack {
 				continue
 			}
 			for _, g := range l.Grants {
 				text := fmt.Sprintf("Granted on %s to %s at %s%s.", l.Name, cmp.Or(shown(g.Node), t.Node), stamp(g.Time), toWhom(g.Caller))
-				if l.Verdict == ledger.HandedBack {
+				if l.Verdict == api.VerdictHandedBack {
 					here = text + " It was given back without being issued."
 				} else {
 					granted = text

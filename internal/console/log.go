@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/signals"
 )
 
@@ -54,9 +54,9 @@ func (e *Entry) subject(nodes []nodeView) string {
 	case e.Alarm != "":
 		return aboutLink(nodes, e.Alarm, e.Subject)
 	case e.Pool:
-		return pageOf(service.KindPool, e.Subject)
+		return pageOf(api.KindPool, e.Subject)
 	}
-	return pageOf(service.KindTag, e.Subject)
+	return pageOf(api.KindTag, e.Subject)
 }
 
 // Limits on its memory.

@@ -3,7 +3,6 @@ package console
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/store/witness"
 )
@@ -35,7 +35,7 @@ type overviewBody struct {
 	Troubles  []trouble
 	Alarms    []nodeAlarm
 	More      int // alarms that are not listed
-	Forecasts []service.Forecast
+	Forecasts []api.Forecast
 	Busiest   []tagSum
 	Quiet     bool // nothing was issued since the start
 	Range     string
@@ -46,15 +46,7 @@ type overviewBody struct {
 // A nodeBudget is how long a node could issue if the store answered nothing any more.
 type nodeBudget struct {
 	Node string
-	service.Budget
-}
-
-// Lasts returns the budget.
-func (b nodeBudget) Lasts() time.Duration { return lasting(b.Seconds) }
-
-// lasting returns a length of time in seconds, which may be longer than a Duration.
-func lasting(seconds float64) time.Duration {
-	return time.Duration(min(max(seconds, 0), math.MaxInt64/1e10) * float64(time.Second))
+	api.Budget
 }
 
 type poolEnd struct {
@@ -65,19 +57,19 @@ type poolEnd struct {
 // A nodeAlarm is one that is up on a node.
 type nodeAlarm struct {
 	Node string
-	service.Alarm
+	api.Alarm
 	Link string // to the page of its subject; empty where there is none
 }
 
 // aboutLink returns where the console has what an alarm is about.
 func aboutLink(nodes []nodeView, alarm, about string) string {
-	kind := service.KindTag
+	kind := api.KindTag
 	switch alarm {
 	case service.AlarmRollback, service.AlarmSkew, service.AlarmWorkers, service.AlarmPoisoned:
-		kind = service.KindPool
+		kind = api.KindPool
 	case service.AlarmCannot, service.AlarmBudget, service.AlarmForecast:
-		if !uses(nodes, service.KindTag, about) && uses(nodes, service.KindPool, about) {
-			kind = service.KindPool
+		if !uses(nodes, api.KindTag, about) && uses(nodes, api.KindPool, about) {
+			kind = api.KindPool
 		}
 	case service.AlarmFloor:
 	default:
@@ -92,7 +84,7 @@ func uses(nodes []nodeView, kind, name string) bool {
 		if n.Facts == nil {
 			return false
 		}
-		if kind == service.KindPool {
+		if kind == api.KindPool {
 			return slices.ContainsFunc(n.Facts.Pools, func(p poolFacts) bool { return p.Name == name })
 		}
 		return slices.ContainsFunc(n.Facts.Tags, func(t tagFacts) bool { return t.Name == name })
@@ -104,7 +96,7 @@ func pageOf(kind, name string) string {
 	switch {
 	case name == "":
 		return ""
-	case kind == service.KindPool:
+	case kind == api.KindPool:
 		return "workers?" + url.Values{"pool": {name}}.Encode()
 	}
 	return "tag?" + url.Values{"name": {name}}.Encode()
@@ -192,10 +184,10 @@ func (b *overviewBody) add(n nodeView, nodes []nodeView) {
 }
 
 // soonest returns the nearest end of each forecast of several nodes, the nearest of all first.
-func soonest(all []service.Forecast) []service.Forecast {
-	slices.SortStableFunc(all, func(a, b service.Forecast) int { return a.Ends.Compare(b.Ends) })
+func soonest(all []api.Forecast) []api.Forecast {
+	slices.SortStableFunc(all, func(a, b api.Forecast) int { return a.Ends.Compare(b.Ends) })
 	seen := map[string]bool{}
-	return slices.DeleteFunc(all, func(f service.Forecast) bool {
+	return slices.DeleteFunc(all, func(f api.Forecast) bool {
 		key := f.What + "\x00" + f.Kind + "\x00" + f.Name
 		old := seen[key]
 		seen[key] = true

@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/service"
 )
 
 // What is the same on several nodes is told once, with the names of all.
 func TestTogether(t *testing.T) {
 	at := func(node, about string, since int64) nodeAlarm {
-		return nodeAlarm{Node: node, Alarm: service.Alarm{Name: "cannot_issue", About: about, Since: time.Unix(since, 0)}}
+		return nodeAlarm{Node: node, Alarm: api.Alarm{Name: "cannot_issue", About: about, Since: time.Unix(since, 0)}}
 	}
 	got := together([]nodeAlarm{at("a", "full", 1), at("b", "other", 2), at("c", "full", 3)}, func(a *nodeAlarm) (*string, nodeAlarm) {
 		same := *a

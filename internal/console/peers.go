@@ -25,7 +25,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/internal/ledger"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
 	"github.com/hapax-id/hapax/store/witness"
@@ -409,7 +409,7 @@ func (c *Console) traces(ctx context.Context, req service.TraceRequest) (all []t
 	for i, n := range others {
 		more[i].Node = n.Called()
 		asking.Go(func() {
-			t, err := ask[ledger.Trace](ctx, c.peers, n.Address, queryOf(req).Encode())
+			t, err := ask[api.Trace](ctx, c.peers, n.Address, queryOf(req).Encode())
 			if more[i].Trace = t; err != nil {
 				more[i].Err = messageOf(err)
 			}
@@ -422,6 +422,6 @@ func (c *Console) traces(ctx context.Context, req service.TraceRequest) (all []t
 // A traced is what one node knows of a number.
 type traced struct {
 	Node string
-	ledger.Trace
+	api.Trace
 	Err string
 }

@@ -189,7 +189,7 @@ var funcs = template.FuncMap{
 		return slices.ContainsFunc(all, func(f bitField) bool { return f.Width < 4*bitWidth })
 	},
 	"page": pageOf, "sparkOf": newSpark,
-	"short": shown, "see": seeLink, "seconds": lasting, "ending": service.Ending,
+	"short": shown, "see": seeLink, "seconds": func(s float64) time.Duration { return api.Budget{Seconds: s}.Lasts() }, "ending": service.Ending,
 	"until": func(t time.Time) string { return span(max(0, time.Until(t))) },
 	"years": func(t time.Time) string { return fmt.Sprintf("%.1f years", time.Until(t).Hours()/24/365.25) },
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/service"
 )
 
@@ -261,7 +262,7 @@ type nodeTag struct {
 // A nodeLack tells why a node cannot issue from the tag, or from its pool.
 type nodeLack struct {
 	Node string
-	service.Lack
+	api.Lack
 	See string
 }
 
@@ -278,7 +279,7 @@ type tagBody struct {
 	Ends      time.Time     // of its pool
 	Budget    *nodeBudget   // the shortest on any node, where it is this tag's
 	Alarms    []nodeAlarm
-	Forecasts []service.Forecast
+	Forecasts []api.Forecast
 	Chart     chart
 	Form      changeForm
 	Confirm   bool // deletion
@@ -305,7 +306,7 @@ func (c *Console) showTag(v *visit, status int, name string, form *changeForm, w
 	b.Forecasts = soonest(b.Forecasts)
 	b.Chart = trailChart(b.Sum.Past, time.Now())
 	if seconds := float64(b.Left) / b.Sum.Rate; b.Sum.Rate > 0 && seconds < 250*365*24*3600 {
-		b.LineEnds = lasting(seconds)
+		b.LineEnds = api.Budget{Seconds: seconds}.Lasts()
 	}
 	if t.Pool != "" {
 		if l, err := c.svc.PoolLayout(v.Context(), t.Pool); err == nil {
@@ -330,9 +331,9 @@ func (b *tagBody) add(n nodeView) {
 			b.Sum.add(f)
 		}
 	}
-	kind, name := service.KindTag, b.Name
+	kind, name := api.KindTag, b.Name
 	if b.Pool != "" {
-		kind, name = service.KindPool, b.Pool
+		kind, name = api.KindPool, b.Pool
 	}
 	r := n.Facts.Readiness
 	for _, lack := range r.Cannot {

@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/journal"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/strategy"
@@ -349,32 +350,32 @@ func TestJudge(t *testing.T) {
 		found   Found
 		history *strategy.HistoryFinding
 		facts   Facts
-		want    Verdict
+		want    api.Verdict
 		why     string
 	}{
-		{"issued", grant(holding), history(1), facts(100), Issued, `between 2026-11-21T13:00:00.000Z and 2026-11-21T13:00:01.000Z to token "web" at 192.0.2.1:5`},
-		{"issued, without the store", grant(holding), history(1), Facts{}, Issued, "to token"},
-		{"issued twice", grant(holding), history(2), facts(100), Issued, "which must not be"},
-		{"granted", grant(holding), nil, facts(100), GrantedHere, "because the history is off"},
-		{"taken by a command", grant(with(func(h *Holding) { h.By = Command })), nil, facts(100), GrantedHere, "taken by a command on node a"},
-		{"not in the history", grant(holding), history(0), facts(100), GrantedHere, "which tags it records is known only to a server"},
-		{"before the history", grant(holding), late, facts(100), GrantedHere, "does not go back so far"},
-		{"in a history with gaps", grant(holding), lossy, facts(100), GrantedHere, "has lost records"},
-		{"leased", grant(with(func(h *Holding) { h.By = By{"sdk", "192.0.2.9:1"} })), history(0), facts(100), GrantedHere, `leased to token "sdk" at 192.0.2.9:1, through node a`},
-		{"handed back, granted to nobody", grant(back), nil, facts(7), HandedBack, "nobody was granted it since"},
-		{"handed back, granted since", grant(back), nil, facts(8), HandedBack, "another node was granted it since"},
-		{"handed back, without the store", grant(back), nil, Facts{}, HandedBack, "not known here"},
-		{"handed back, and granted anew", grant(back, holding), nil, facts(100), GrantedHere, "granted to node a"},
-		{"offered", grant(with(func(h *Holding) { h.Given, h.GivenAt = Offered, at })), nil, facts(100), GrantedHere, "the store's answer is not recorded"},
-		{"of another node", Found{Since: noon}, nil, facts(100), Elsewhere, "another node was granted it"},
-		{"above the mark", Found{Since: noon}, nil, facts(7), NeverGranted, "the store's mark, 7"},
-		{"below the start", Found{Since: noon}, nil, Facts{Known: true, Exists: true, Mark: 100, Tag: hapax.Tag{Start: 8, Delta: 1}}, NeverGranted, "begins at 8"},
-		{"the tag's first number", Found{Since: noon}, nil, Facts{Known: true, Exists: true, Mark: 100, Tag: hapax.Tag{Start: 7, Delta: 1}}, Elsewhere, "another node was granted it"},
-		{"not of the tag's remainder", grant(holding), nil, odd, NeverGranted, "divided by 2"},
-		{"no such tag", Found{Since: noon}, nil, Facts{Known: true}, NeverGranted, "no such tag"},
-		{"no store", Found{Since: noon}, nil, Facts{}, Unknown, "begins at 2026-11-21T12:00:00.000Z"},
-		{"no store, no ledger", Found{}, nil, Facts{}, Unknown, "(it is empty)"},
-		{"restarting", Found{Since: noon}, nil, restart, Unknown, "trace its code"},
+		{"issued", grant(holding), history(1), facts(100), api.VerdictIssued, `between 2026-11-21T13:00:00.000Z and 2026-11-21T13:00:01.000Z to token "web" at 192.0.2.1:5`},
+		{"issued, without the store", grant(holding), history(1), Facts{}, api.VerdictIssued, "to token"},
+		{"issued twice", grant(holding), history(2), facts(100), api.VerdictIssued, "which must not be"},
+		{"granted", grant(holding), nil, facts(100), api.VerdictGranted, "because the history is off"},
+		{"taken by a command", grant(with(func(h *Holding) { h.By = Command })), nil, facts(100), api.VerdictGranted, "taken by a command on node a"},
+		{"not in the history", grant(holding), history(0), facts(100), api.VerdictGranted, "which tags it records is known only to a server"},
+		{"before the history", grant(holding), late, facts(100), api.VerdictGranted, "does not go back so far"},
+		{"in a history with gaps", grant(holding), lossy, facts(100), api.VerdictGranted, "has lost records"},
+		{"leased", grant(with(func(h *Holding) { h.By = By{"sdk", "192.0.2.9:1"} })), history(0), facts(100), api.VerdictGranted, `leased to token "sdk" at 192.0.2.9:1, through node a`},
+		{"handed back, granted to nobody", grant(back), nil, facts(7), api.VerdictHandedBack, "nobody was granted it since"},
+		{"handed back, granted since", grant(back), nil, facts(8), api.VerdictHandedBack, "another node was granted it since"},
+		{"handed back, without the store", grant(back), nil, Facts{}, api.VerdictHandedBack, "not known here"},
+		{"handed back, and granted anew", grant(back, holding), nil, facts(100), api.VerdictGranted, "granted to node a"},
+		{"offered", grant(with(func(h *Holding) { h.Given, h.GivenAt = Offered, at })), nil, facts(100), api.VerdictGranted, "the store's answer is not recorded"},
+		{"of another node", Found{Since: noon}, nil, facts(100), api.VerdictElsewhere, "another node was granted it"},
+		{"above the mark", Found{Since: noon}, nil, facts(7), api.VerdictNeverGranted, "the store's mark, 7"},
+		{"below the start", Found{Since: noon}, nil, Facts{Known: true, Exists: true, Mark: 100, Tag: hapax.Tag{Start: 8, Delta: 1}}, api.VerdictNeverGranted, "begins at 8"},
+		{"the tag's first number", Found{Since: noon}, nil, Facts{Known: true, Exists: true, Mark: 100, Tag: hapax.Tag{Start: 7, Delta: 1}}, api.VerdictElsewhere, "another node was granted it"},
+		{"not of the tag's remainder", grant(holding), nil, odd, api.VerdictNeverGranted, "divided by 2"},
+		{"no such tag", Found{Since: noon}, nil, Facts{Known: true}, api.VerdictNeverGranted, "no such tag"},
+		{"no store", Found{Since: noon}, nil, Facts{}, api.VerdictUnknown, "begins at 2026-11-21T12:00:00.000Z"},
+		{"no store, no ledger", Found{}, nil, Facts{}, api.VerdictUnknown, "(it is empty)"},
+		{"restarting", Found{Since: noon}, nil, restart, api.VerdictUnknown, "trace its code"},
 	} {
 		tr := Judge(7, "a", tt.found, tt.history, []Candidate{{Name: "tag/orders", Position: 7, Facts: tt.facts}})
 		if len(tr.Lines) != 1 || tr.Lines[0].Verdict != tt.want || !strings.Contains(tr.Lines[0].Why, tt.why) {
@@ -388,10 +389,10 @@ func TestJudge(t *testing.T) {
 		}
 	}
 	w := Judge(7, "a", Found{Since: noon}, nil, []Candidate{{Name: "worker/default/3", Position: 7, Facts: Facts{Known: true, Exists: true, Mark: 8, Worker: driver.Worker{Holder: "node-b", Token: 4}}}})
-	if l := w.Lines[0]; l.Verdict != Elsewhere || *l.Worker != 3 || !strings.Contains(l.Why, "held by node-b, under fencing token 4") {
+	if l := w.Lines[0]; l.Verdict != api.VerdictElsewhere || *l.Worker != 3 || !strings.Contains(l.Why, "held by node-b, under fencing token 4") {
 		t.Errorf("%+v", l)
 	}
-	if v := Strongest(NeverGranted, HandedBack, Unknown); v != HandedBack {
+	if v := Strongest(api.VerdictNeverGranted, api.VerdictHandedBack, api.VerdictUnknown); v != api.VerdictHandedBack {
 		t.Errorf("the strongest is %s", v)
 	}
 }

@@ -8,86 +8,11 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/witness"
 	"github.com/hapax-id/hapax/strategy"
 )
-
-// A Trace is what one node knows of a number.
-type Trace struct {
-	Number  hapax.ID `json:"number"`
-	Node    string   `json:"node"`  // who says so
-	Lines   []Line   `json:"lines"` // on which the number was granted, or would have been
-	More    bool     `json:"more,omitempty"`
-	Ledger  Coverage `json:"ledger"`
-	History Coverage `json:"history"`
-}
-
-// Coverage is how much the records of a node tell.
-type Coverage struct {
-	On      bool       `json:"on"`
-	Since   *time.Time `json:"since,omitempty"` // the first record
-	Lost    int64      `json:"lost,omitempty"`  // records that could not be written
-	Damaged int        `json:"damaged,omitempty"`
-}
-
-// A Verdict is what a trace comes to on one line.
-type Verdict string
-
-// The verdicts, the strongest first.
-const (
-	Issued       Verdict = "issued"        // the history has it
-	GrantedHere  Verdict = "granted"       // and what became of it is not recorded
-	HandedBack   Verdict = "handed_back"   // granted here, and given back without being issued
-	Elsewhere    Verdict = "elsewhere"     // below the mark, and not in this ledger
-	NeverGranted Verdict = "never_granted" // nor, therefore, issued
-	Unknown      Verdict = "unknown"       // the store was not asked, and this ledger does not have it
-)
-
-// A Line is a number as one tag's, or one worker's.
-type Line struct {
-	Name    string     `json:"line"`
-	System  string     `json:"system,omitempty"` // a foreign one, whose table grants the line
-	Tag     string     `json:"tag,omitempty"`
-	Pool    string     `json:"pool,omitempty"`
-	Worker  *int64     `json:"worker,omitempty"`
-	Layout  string     `json:"layout,omitempty"`
-	Time    *time.Time `json:"time,omitempty"`      // that the number holds
-	Shown   *hapax.ID  `json:"shown_for,omitempty"` // the line's own number, where a plugin shows another
-	Verdict Verdict    `json:"verdict"`
-	Why     string     `json:"why"`
-	Grants  []Grant    `json:"grants"` // in the order of the records
-	Issued  []Handout  `json:"issued"` // oldest first
-}
-
-// A Grant is a stretch of a line in which the number lies.
-type Grant struct {
-	Lo      int64     `json:"lo,string"`
-	Hi      int64     `json:"hi,string"`
-	Node    string    `json:"node"`
-	Time    time.Time `json:"time"`
-	Key     string    `json:"key,omitempty"`           // reference of a segment's key
-	Token   string    `json:"fencing_token,omitempty"` // of a worker's lease
-	Holder  string    `json:"holder,omitempty"`        // of a worker's lease
-	Caller  string    `json:"caller,omitempty"`        // the lessee; none: the node issues from it
-	Address string    `json:"address,omitempty"`
-
-	// Given is "back" if the number was handed back, at GivenAt, and "offered"
-	// where it is not known whether the store took it.
-	Given   string     `json:"given,omitempty"`
-	GivenAt *time.Time `json:"given_at,omitempty"`
-}
-
-// A Handout is an entry of the history.
-type Handout struct {
-	Tag     string    `json:"tag"`
-	First   hapax.ID  `json:"first"` // the run of numbers in which it lies
-	Last    hapax.ID  `json:"last"`
-	Caller  string    `json:"caller,omitempty"`
-	Address string    `json:"address,omitempty"`
-	From    time.Time `json:"from"` // issued between the two
-	Until   time.Time `json:"until"`
-}
 
 // Facts are what the store says of a line. Without Known it was not asked, or did
 // not answer.
@@ -137,15 +62,15 @@ func On(pool string, l hapax.Layout, id hapax.ID) (c Candidate, worker int64, ok
 
 // Judge puts together what the ledger, the history and the store tell. Lines that
 // the ledger knows and nobody named are judged without the store.
-func Judge(id hapax.ID, node string, found Found, history *strategy.HistoryFinding, candidates []Candidate) Trace {
-	t := Trace{Number: id, Node: node, Lines: []Line{}, More: found.More}
-	t.Ledger = Coverage{On: true, Since: since(found.Since), Damaged: found.Damaged}
+func Judge(id hapax.ID, node string, found Found, history *strategy.HistoryFinding, candidates []Candidate) api.Trace {
+	t := judgment{api.Trace{Number: id, Node: node, Lines: []api.TraceLine{}, More: found.More}}
+	t.Ledger = api.TraceCoverage{On: true, Since: since(found.Since), Damaged: int64(found.Damaged)}
 	for _, g := range found.Gaps {
 		t.Ledger.Lost += g.Records
 	}
 	if history != nil {
 		t.More = t.More || history.More
-		t.History = Coverage{On: true, Since: since(history.Since), Damaged: history.Damaged, Lost: history.Lost}
+		t.History = api.TraceCoverage{On: true, Since: since(history.Since), Damaged: int64(history.Damaged), Lost: history.Lost}
 	}
 	known := map[string]FoundLine{}
 	for _, l := range found.Lines {
@@ -159,26 +84,29 @@ func Judge(id hapax.ID, node string, found Found, history *strategy.HistoryFindi
 		t.Lines = append(t.Lines, t.line(c, known[c.Name], history))
 	}
 	t.unmatched(history)
-	slices.SortStableFunc(t.Lines, func(a, b Line) int { return cmp.Compare(a.Name, b.Name) })
-	return t
+	slices.SortStableFunc(t.Lines, func(a, b api.TraceLine) int { return cmp.Compare(a.Name, b.Name) })
+	return t.Trace
 }
+
+// A judgment is a trace in the making.
+type judgment struct{ api.Trace }
 
 // unmatched adds what the history has of tags on whose lines the ledger does not have
 // the number: a plugin has replaced it, or the ledger does not go back so far.
-func (t *Trace) unmatched(history *strategy.HistoryFinding) {
+func (t *judgment) unmatched(history *strategy.HistoryFinding) {
 	if history == nil {
 		return
 	}
 	byTag := map[string][]strategy.Issue{}
 	for _, i := range history.Issues {
-		if !slices.ContainsFunc(t.Lines, func(l Line) bool {
-			return slices.ContainsFunc(l.Issued, func(h Handout) bool { return h == handout(i) })
+		if !slices.ContainsFunc(t.Lines, func(l api.TraceLine) bool {
+			return slices.ContainsFunc(l.Issued, func(h api.TraceHandout) bool { return h == handout(i) })
 		}) {
 			byTag[i.Tag] = append(byTag[i.Tag], i)
 		}
 	}
 	for tag, issues := range byTag {
-		l := Line{Name: witness.TagLine(tag), Tag: tag, Grants: []Grant{}, Issued: []Handout{}}
+		l := api.TraceLine{Name: witness.TagLine(tag), Tag: tag, Grants: []api.TraceGrant{}, Issued: []api.TraceHandout{}}
 		for _, i := range issues {
 			l.Issued = append(l.Issued, handout(i))
 		}
@@ -187,8 +115,8 @@ func (t *Trace) unmatched(history *strategy.HistoryFinding) {
 	}
 }
 
-func handout(i strategy.Issue) Handout {
-	return Handout{Tag: i.Tag, First: i.First, Last: i.Last, Caller: i.Caller, Address: i.Address, From: i.From, Until: i.Until}
+func handout(i strategy.Issue) api.TraceHandout {
+	return api.TraceHandout{Tag: i.Tag, First: i.First, Last: i.Last, Caller: i.Caller, Address: i.Address, From: i.From, Until: i.Until}
 }
 
 func since(at time.Time) *time.Time {
@@ -198,8 +126,8 @@ func since(at time.Time) *time.Time {
 	return &at
 }
 
-func (t *Trace) line(c Candidate, found FoundLine, history *strategy.HistoryFinding) Line {
-	l := Line{Name: c.Name, Grants: []Grant{}, Issued: []Handout{}}
+func (t *judgment) line(c Candidate, found FoundLine, history *strategy.HistoryFinding) api.TraceLine {
+	l := api.TraceLine{Name: c.Name, Grants: []api.TraceGrant{}, Issued: []api.TraceHandout{}}
 	system, name := CutSystem(c.Name)
 	l.System = system
 	tag, isTag := witness.CutTagLine(name)
@@ -219,7 +147,7 @@ func (t *Trace) line(c Candidate, found FoundLine, history *strategy.HistoryFind
 		found.Grants = nil
 	}
 	for _, h := range found.Grants {
-		g := Grant{
+		g := api.TraceGrant{
 			Lo: h.Grant.Lo, Hi: h.Grant.Hi, Node: h.Node, Time: h.Time, Holder: h.Holder,
 			Caller: h.By.Name, Address: h.By.Address, Given: h.Given, GivenAt: since(h.GivenAt),
 		}
@@ -242,50 +170,50 @@ func (t *Trace) line(c Candidate, found FoundLine, history *strategy.HistoryFind
 	return l
 }
 
-func (t *Trace) judge(c Candidate, l Line) (Verdict, string) {
+func (t *judgment) judge(c Candidate, l api.TraceLine) (api.Verdict, string) {
 	f := c.Facts
 	switch n := len(l.Issued); {
 	case n == 1:
 		i := l.Issued[0]
-		return Issued, fmt.Sprintf("issued %s to %s, %s", span(i.From, i.Until), who(i.Caller, i.Address), "as the history of node "+t.Node+" says")
+		return api.VerdictIssued, fmt.Sprintf("issued %s to %s, %s", span(i.From, i.Until), who(i.Caller, i.Address), "as the history of node "+t.Node+" says")
 	case n > 1 && f.Restart:
-		return Issued, fmt.Sprintf("issued %d times, in periods of their own", n)
+		return api.VerdictIssued, fmt.Sprintf("issued %d times, in periods of their own", n)
 	case n > 1:
-		return Issued, fmt.Sprintf("the history has it %d times, which must not be: %s", n, twice(l.Issued))
+		return api.VerdictIssued, fmt.Sprintf("the history has it %d times, which must not be: %s", n, twice(l.Issued))
 	}
 	if f.Maker != "" {
-		return Unknown, fmt.Sprintf("%s may make others of the numbers granted, and only a history knows which of them were issued; that of node %s does not have it", f.Maker, t.Node)
+		return api.VerdictUnknown, fmt.Sprintf("%s may make others of the numbers granted, and only a history knows which of them were issued; that of node %s does not have it", f.Maker, t.Node)
 	}
 	if f.Known && f.Exists && l.Tag != "" && f.Tag.Delta > 1 && c.Position%f.Tag.Delta != f.Tag.Remainder {
-		return NeverGranted, fmt.Sprintf("the tag issues only numbers that leave %d when divided by %d", f.Tag.Remainder, f.Tag.Delta)
+		return api.VerdictNeverGranted, fmt.Sprintf("the tag issues only numbers that leave %d when divided by %d", f.Tag.Remainder, f.Tag.Delta)
 	}
 	if n := len(l.Grants); n > 0 {
 		return t.granted(c, l, l.Grants[n-1])
 	}
 	switch {
 	case !f.Known:
-		return Unknown, fmt.Sprintf("the ledger of node %s does not have it%s, and what the store knows is not known here", t.Node, t.reach())
+		return api.VerdictUnknown, fmt.Sprintf("the ledger of node %s does not have it%s, and what the store knows is not known here", t.Node, t.reach())
 	case f.Restart:
-		return Unknown, fmt.Sprintf("the tag's numbers restart, on a line for each period, and the ledger of node %s has it on none of them%s; trace its code, or the line of a period", t.Node, t.reach())
+		return api.VerdictUnknown, fmt.Sprintf("the tag's numbers restart, on a line for each period, and the ledger of node %s has it on none of them%s; trace its code, or the line of a period", t.Node, t.reach())
 	case !f.Exists && l.Tag != "":
-		return NeverGranted, "there is no such tag"
+		return api.VerdictNeverGranted, "there is no such tag"
 	case !f.Exists:
-		return NeverGranted, "this worker ID was never used"
+		return api.VerdictNeverGranted, "this worker ID was never used"
 	case l.Tag != "" && c.Position < f.Tag.Start:
-		return NeverGranted, fmt.Sprintf("the tag begins at %d", f.Tag.Start)
+		return api.VerdictNeverGranted, fmt.Sprintf("the tag begins at %d", f.Tag.Start)
 	case c.Position >= f.Mark:
-		return NeverGranted, "it lies at or above the store's mark, " + position(c, f.Mark)
+		return api.VerdictNeverGranted, "it lies at or above the store's mark, " + position(c, f.Mark)
 	}
 	why := fmt.Sprintf("it lies below the store's mark, %s, and the ledger of node %s does not have it%s: another node was granted it, or nobody, where a mark was raised or an answer of the store was lost",
 		position(c, f.Mark), t.Node, t.reach())
 	if f.Worker.Holder != "" {
 		why += fmt.Sprintf("; the worker ID is or was last held by %s, under fencing token %d", f.Worker.Holder, f.Worker.Token)
 	}
-	return Elsewhere, why
+	return api.VerdictElsewhere, why
 }
 
 // granted judges a number that lies in a grant.
-func (t *Trace) granted(c Candidate, l Line, g Grant) (Verdict, string) {
+func (t *judgment) granted(c Candidate, l api.TraceLine, g api.TraceGrant) (api.Verdict, string) {
 	to := "granted to node " + g.Node + " at " + stamp(g.Time)
 	command := By{g.Caller, g.Address} == Command
 	switch {
@@ -298,47 +226,47 @@ func (t *Trace) granted(c Candidate, l Line, g Grant) (Verdict, string) {
 		why := to + ", and handed back at " + stamp(*g.GivenAt) + " without being issued"
 		switch {
 		case !c.Facts.Known:
-			return HandedBack, why + "; what became of it then is not known here"
+			return api.VerdictHandedBack, why + "; what became of it then is not known here"
 		case c.Position >= c.Facts.Mark:
-			return HandedBack, why + "; nobody was granted it since: it lies at or above the store's mark, " + position(c, c.Facts.Mark)
+			return api.VerdictHandedBack, why + "; nobody was granted it since: it lies at or above the store's mark, " + position(c, c.Facts.Mark)
 		}
-		return HandedBack, why + "; it lies below the store's mark, " + position(c, c.Facts.Mark) + ", so another node was granted it since, or a mark was raised"
+		return api.VerdictHandedBack, why + "; it lies below the store's mark, " + position(c, c.Facts.Mark) + ", so another node was granted it since, or a mark was raised"
 	}
 	if g.Given == Offered {
 		to += ", which offered it back at " + stamp(*g.GivenAt) + " without having issued it; the store's answer is not recorded"
 	}
 	switch {
 	case g.Given == Offered:
-		return GrantedHere, to
+		return api.VerdictGranted, to
 	case command:
-		return GrantedHere, to + ", which printed it unless it was killed"
+		return api.VerdictGranted, to + ", which printed it unless it was killed"
 	case g.Caller != "":
-		return GrantedHere, to + "; what a client issues of its lease is not recorded"
+		return api.VerdictGranted, to + "; what a client issues of its lease is not recorded"
 	case c.Facts.Shared != "":
-		return GrantedHere, to + fmt.Sprintf("; all nodes issue together from what the strategy %q is granted, and the history of the one that issued it would tell", c.Facts.Shared)
+		return api.VerdictGranted, to + fmt.Sprintf("; all nodes issue together from what the strategy %q is granted, and the history of the one that issued it would tell", c.Facts.Shared)
 	case l.System != "":
-		return GrantedHere, to + "; there is no history of foreign systems"
+		return api.VerdictGranted, to + "; there is no history of foreign systems"
 	case !t.History.On:
-		return GrantedHere, to + "; whether it was issued is not recorded, because the history is off"
+		return api.VerdictGranted, to + "; whether it was issued is not recorded, because the history is off"
 	case t.History.Lost > 0 || t.History.Damaged > 0:
-		return GrantedHere, to + "; the history does not have it, and has lost records: whether it was issued is not known"
+		return api.VerdictGranted, to + "; the history does not have it, and has lost records: whether it was issued is not known"
 	case t.History.Since == nil || t.History.Since.After(g.Time):
-		return GrantedHere, to + "; the history does not have it, and does not go back so far: whether it was issued is not known"
+		return api.VerdictGranted, to + "; the history does not have it, and does not go back so far: whether it was issued is not known"
 	}
 	switch c.Recording {
 	case NotRecorded:
 		if l.Tag == "" {
-			return GrantedHere, to + "; whether it was issued is not known: the history does not have it, and does not record all tags of the pool"
+			return api.VerdictGranted, to + "; whether it was issued is not known: the history does not have it, and does not record all tags of the pool"
 		}
-		return GrantedHere, to + "; whether it was issued is not known: the history does not record this tag"
+		return api.VerdictGranted, to + "; whether it was issued is not known: the history does not record this tag"
 	case Recorded:
-		return GrantedHere, to + "; the history does not have it: it was not issued, unless the history was off or did not record the tag for a while"
+		return api.VerdictGranted, to + "; the history does not have it: it was not issued, unless the history was off or did not record the tag for a while"
 	}
-	return GrantedHere, to + "; whether it was issued is not known: the history does not have it, and which tags it records is known only to a server that runs"
+	return api.VerdictGranted, to + "; whether it was issued is not known: the history does not have it, and which tags it records is known only to a server that runs"
 }
 
 // reach tells where the ledger is no proof.
-func (t *Trace) reach() string {
+func (t *judgment) reach() string {
 	switch {
 	case t.Ledger.Since == nil:
 		return " (it is empty)"
@@ -375,7 +303,7 @@ func who(caller, address string) string {
 	return name
 }
 
-func twice(all []Handout) string {
+func twice(all []api.TraceHandout) string {
 	var parts []string
 	for _, i := range all {
 		parts = append(parts, who(i.Caller, i.Address)+" "+span(i.From, i.Until))
@@ -384,12 +312,12 @@ func twice(all []Handout) string {
 }
 
 // order ranks verdicts.
-var order = []Verdict{Issued, GrantedHere, HandedBack, Elsewhere, NeverGranted, Unknown}
+var order = []api.Verdict{api.VerdictIssued, api.VerdictGranted, api.VerdictHandedBack, api.VerdictElsewhere, api.VerdictNeverGranted, api.VerdictUnknown}
 
 // Strongest returns the verdict that outweighs the others, where several nodes
 // were asked.
-func Strongest(all ...Verdict) Verdict {
-	best := Unknown
+func Strongest(all ...api.Verdict) api.Verdict {
+	best := api.VerdictUnknown
 	for _, v := range all {
 		if slices.Index(order, v) < slices.Index(order, best) {
 			best = v

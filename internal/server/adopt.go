@@ -7,8 +7,11 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
+	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/store/boltstore"
 	"github.com/hapax-id/hapax/store/witness"
 )
@@ -19,11 +22,14 @@ type Margin = boltstore.Margin
 
 // An Adoption tells what Adopt has found and changed.
 type Adoption struct {
-	witness.Adoption
+	api.Adoption
 
-	Differences []string         // between where the store was and where it is now; what else is wrong is known once that is accepted
-	Moved       []witness.Raised // marks that were raised because it was copied or moved
+	Differences []string     // between where the store was and where it is now; what else is wrong is known once that is accepted
+	Moved       []api.Raised // marks that were raised because it was copied or moved
 }
+
+// Marks returns all marks that are raised, or would be.
+func (a Adoption) Marks() []api.Raised { return slices.Concat(a.Moved, a.Raised) }
 
 // An Adopter carries out what an operator says about the store of a data directory
 // whose server does not run: as a node of it, which waits for the operator's word.
@@ -59,7 +65,7 @@ func (a *Adopter) Adopt(ctx context.Context, st witness.Statement) (Adoption, er
 		if err != nil {
 			return found, err
 		}
-		found.Differences, found.Moved = moved.Differences, moved.Raised
+		found.Differences, found.Moved = moved.Differences, service.RaisedOf(moved.Raised)
 		if st.DryRun && len(found.Differences) > 0 {
 			return found, nil // the store cannot be opened before
 		}
@@ -73,12 +79,12 @@ func (a *Adopter) Adopt(ctx context.Context, st witness.Statement) (Adoption, er
 			return found, err
 		}
 	}
-	var err error
+	declare := a.guard.Adopt
 	if st.Row != "" {
-		found.Adoption, err = a.guard.Settle(ctx, st)
-	} else {
-		found.Adoption, err = a.guard.Adopt(ctx, st)
+		declare = a.guard.Settle
 	}
+	adoption, err := declare(ctx, st)
+	found.Adoption = service.AdoptionOf(adoption)
 	return found, err
 }
 

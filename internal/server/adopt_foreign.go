@@ -8,7 +8,9 @@ import (
 	"strings"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/mount"
+	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/store/driver"
 )
 
@@ -17,8 +19,8 @@ import (
 // this node's witness knows, and by the margin for the numbers that the foreign system's own nodes have
 // issued. It is for a node that is stopped (else ErrStoreLocked): a service does it in one
 // that runs. Where nothing is wrong it changes nothing.
-func AdoptForeign(ctx context.Context, c Config, system, key string, margin int64, dryRun bool) (driver.Foreign, error) {
-	var a driver.Foreign
+func AdoptForeign(ctx context.Context, c Config, system, key string, margin int64, dryRun bool) (api.ForeignAdoption, error) {
+	var a api.ForeignAdoption
 	owner, err := c.owner(system)
 	if err != nil {
 		return a, err
@@ -35,8 +37,9 @@ func AdoptForeign(ctx context.Context, c Config, system, key string, margin int6
 	}
 	table, err := owner.OpenTable(ctx, mount.TableOptions{Timeout: c.StoreTimeout, Witness: w, Warn: func(string, string) {}})
 	if err == nil {
-		a, err = table.Adopt(ctx, key, margin, dryRun)
-		err = errors.Join(err, table.Close())
+		var found driver.Foreign
+		found, err = table.Adopt(ctx, key, margin, dryRun)
+		a, err = service.ForeignAdoptionOf(found), errors.Join(err, table.Close())
 	}
 	return a, errors.Join(err, w.Close())
 }

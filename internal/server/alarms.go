@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/service"
 )
 
@@ -65,7 +66,7 @@ const (
 type notice struct {
 	State string `json:"state"` // "raised" or "cleared"
 	Node  string `json:"node"`
-	service.Alarm
+	api.Alarm
 }
 
 // A notifier carries alarms to where operators want them: to one command, one URL, or
@@ -114,7 +115,7 @@ func newNotifier(c Config, log *slog.Logger) (*notifier, error) {
 }
 
 // notify queues an alarm.
-func (n *notifier) notify(a service.Alarm, raised bool) {
+func (n *notifier) notify(a api.Alarm, raised bool) {
 	tell := notice{State: "cleared", Node: n.node, Alarm: a}
 	if raised {
 		tell.State = "raised"

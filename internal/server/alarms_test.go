@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/service"
 )
@@ -47,7 +48,7 @@ func TestAlarmsAreDelivered(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.node, n.pause = "here", time.Millisecond
-	n.notify(service.Alarm{Name: service.AlarmStoreLost, Detail: "it is away", See: "docs/runbook.md#store-lost"}, true)
+	n.notify(api.Alarm{Name: service.AlarmStoreLost, Detail: "it is away", See: "docs/runbook.md#store-lost"}, true)
 	check := func(what, text string) {
 		t.Helper()
 		var got notice
@@ -71,7 +72,7 @@ func TestAlarmsAreDelivered(t *testing.T) {
 		t.Errorf("the command's environment is %s: %v", env, err)
 	}
 	web.Close()
-	n.notify(service.Alarm{Name: service.AlarmStoreLost}, false)
+	n.notify(api.Alarm{Name: service.AlarmStoreLost}, false)
 	patience.Until(t, "the log says that it could not be delivered", func() bool {
 		return strings.Contains(log.String(), "an alarm could not be delivered")
 	})
@@ -121,7 +122,7 @@ func TestBadReceivers(t *testing.T) {
 			n.pause, n.timeout = time.Millisecond, 100*time.Millisecond
 			const all = 1000
 			for range all {
-				n.notify(service.Alarm{Name: service.AlarmCannot}, true) // returns at once
+				n.notify(api.Alarm{Name: service.AlarmCannot}, true) // returns at once
 			}
 			if lost := strings.Count(log.String(), "alarms wait already"); lost < all-maxNotices-all/10 && name == "hangs" {
 				t.Errorf("%d of %d alarms do not wait", lost, all)
@@ -151,7 +152,7 @@ func TestHangingCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.pause, n.timeout = time.Millisecond, time.Second
-	n.notify(service.Alarm{Name: service.AlarmCannot}, true)
+	n.notify(api.Alarm{Name: service.AlarmCannot}, true)
 	patience.Until(t, "the log says that it could not be delivered", func() bool { return strings.Contains(log.String(), "signal: killed") })
 	n.close()
 	pid, err := os.ReadFile(child)

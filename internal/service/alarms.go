@@ -51,15 +51,6 @@ const (
 // AlarmRaised is the message of the log for an alarm.
 const AlarmRaised = "alarm raised"
 
-// An Alarm is something that an operator should look at.
-type Alarm struct {
-	Name   string    `json:"alarm"`
-	About  string    `json:"about,omitempty"` // a tag, a pool, or another name
-	Detail string    `json:"detail"`
-	Since  time.Time `json:"since"`
-	See    string    `json:"see"` // where the runbook tells of it
-}
-
 // A Condition is that an alarm holds, as of a look.
 type Condition struct {
 	Alarm, About, Detail string
@@ -86,7 +77,7 @@ const (
 // alarms are those that are up.
 type alarms struct {
 	mu    sync.Mutex // guards the fields below
-	up    map[[2]string]Alarm
+	up    map[[2]string]api.Alarm
 	seen  map[[2]string]int // at how many looks in a row a condition held
 	times map[string]int64  // how often each was raised
 
@@ -124,11 +115,11 @@ func (a *alarms) recent(now time.Time) (all []Condition) {
 }
 
 // look takes the conditions that hold, and returns which alarms they raise and clear.
-func (a *alarms) look(hold []Condition, now time.Time) (raised, cleared []Alarm) {
+func (a *alarms) look(hold []Condition, now time.Time) (raised, cleared []api.Alarm) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.up == nil {
-		a.up, a.times = map[[2]string]Alarm{}, map[string]int64{}
+		a.up, a.times = map[[2]string]api.Alarm{}, map[string]int64{}
 	}
 	seen := map[[2]string]int{}
 	for _, c := range hold {
@@ -143,7 +134,7 @@ func (a *alarms) look(hold []Condition, now time.Time) (raised, cleared []Alarm)
 			old.Detail, old.See = c.Detail, c.see()
 			a.up[key] = old
 		case seen[key] >= c.After && len(a.up) < maxAlarms:
-			up := Alarm{Name: c.Alarm, About: c.About, Detail: c.Detail, Since: now.UTC(), See: c.see()}
+			up := api.Alarm{Name: c.Alarm, About: c.About, Detail: c.Detail, Since: now.UTC(), See: c.see()}
 			a.up[key] = up
 			a.times[c.Alarm]++
 			raised = append(raised, up)
@@ -162,7 +153,7 @@ func (a *alarms) look(hold []Condition, now time.Time) (raised, cleared []Alarm)
 }
 
 // list returns the alarms that are up.
-func (a *alarms) list() []Alarm {
+func (a *alarms) list() []api.Alarm {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.SortedFunc(maps.Values(a.up), compareAlarms)
@@ -179,7 +170,7 @@ func (a *alarms) counts() (times map[string]int64, up map[string]int) {
 	return maps.Clone(a.times), up
 }
 
-func compareAlarms(a, b Alarm) int {
+func compareAlarms(a, b api.Alarm) int {
 	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.About, b.About))
 }
 
@@ -226,7 +217,7 @@ func (s *Service) takeRates(now time.Time) {
 }
 
 // tellAlarm logs an alarm, and tells the observer and who else wants to know.
-func (s *Service) tellAlarm(kind hapax.EventKind, a Alarm) {
+func (s *Service) tellAlarm(kind hapax.EventKind, a api.Alarm) {
 	s.metrics.events.WithLabelValues(string(kind)).Inc()
 	about := []any{"alarm", a.Name, "about", a.About, "detail", a.Detail, "see", a.See}
 	if kind == EventAlarm {
@@ -297,7 +288,7 @@ func Advise(st witness.Status) (see, command string) {
 
 // lineConditions tells of tags and pools that cannot issue, or not for long, where the
 // store's trouble has this code.
-func (s *Service) lineConditions(cannot []Lack, store hapax.Code) (all []Condition) {
+func (s *Service) lineConditions(cannot []api.Lack, store hapax.Code) (all []Condition) {
 	for _, lack := range cannot {
 		if lack.Code != store { // the store's trouble has an alarm of its own
 			all = append(all, Condition{Alarm: AlarmCannot, About: lack.Name, Detail: string(lack.Code) + ": " + lack.Detail, Code: lack.Code, After: soon})

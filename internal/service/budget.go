@@ -73,15 +73,16 @@ func inSeconds(d time.Duration) float64 {
 	return d.Seconds()
 }
 
-// A Budget is how long numbers of a tag or pool could be issued at the present rate if
-// the store answered nothing any more.
-type Budget struct {
-	Kind    string  `json:"kind"` // KindTag or KindPool
-	Name    string  `json:"name"`
-	Seconds float64 `json:"seconds"`
+// A budget is an api.Budget with the metrics' view of it.
+type budget struct {
+	api.Budget
 
 	lasts    time.Duration
 	labelled bool
+}
+
+func newBudget(kind, name string, lasts time.Duration, labelled bool) budget {
+	return budget{api.Budget{Kind: kind, Name: name, Seconds: lasts.Seconds()}, lasts, labelled}
 }
 
 // A sparer has granted time that it has not handed to the issuer yet.
@@ -89,8 +90,8 @@ type sparer interface{ Spare() time.Duration }
 
 // budgets yields the budget of every tag and pool in use. One that gives no numbers away
 // lasts forever, unless it has none while the store is away.
-func (s *Service) budgets() iter.Seq[Budget] {
-	return func(yield func(Budget) bool) {
+func (s *Service) budgets() iter.Seq[budget] {
+	return func(yield func(budget) bool) {
 		away := s.trouble() != nil
 		for l := range s.tags.all() {
 			if l.segment == nil {
@@ -100,7 +101,7 @@ func (s *Service) budgets() iter.Seq[Budget] {
 			if left := l.segment.Stats().Remaining; left > 0 || away || !l.rate.idle.Load() {
 				in = lasts(float64(left), l.rate.now())
 			}
-			if !yield(Budget{Kind: KindTag, Name: l.name, labelled: l.labelled, lasts: in, Seconds: in.Seconds()}) {
+			if !yield(newBudget(api.KindTag, l.name, in, l.labelled)) {
 				return
 			}
 		}
@@ -109,7 +110,7 @@ func (s *Service) budgets() iter.Seq[Budget] {
 			if keeper, ok := p.workers.(sparer); ok {
 				in += keeper.Spare()
 			}
-			if !yield(Budget{Kind: KindPool, Name: p.name, labelled: p.labelled, lasts: in, Seconds: in.Seconds()}) {
+			if !yield(newBudget(api.KindPool, p.name, in, p.labelled)) {
 				return
 			}
 		}
@@ -117,8 +118,8 @@ func (s *Service) budgets() iter.Seq[Budget] {
 }
 
 // least returns the budget that ends first, nil if none does.
-func least(all iter.Seq[Budget]) *Budget {
-	first := Budget{lasts: forever}
+func least(all iter.Seq[budget]) *budget {
+	first := budget{lasts: forever}
 	for b := range all {
 		if b.lasts < first.lasts || b.lasts == first.lasts && b.lasts < forever && b.Name < first.Name {
 			first = b
@@ -156,12 +157,9 @@ func Ending(what string) string {
 	return what
 }
 
-// A Forecast tells when something that cannot be refilled ends at the present rate.
-type Forecast struct {
-	What string    `json:"what"` // "line", "reader", "layout", "workers" or "starts"
-	Kind string    `json:"kind"` // KindTag or KindPool
-	Name string    `json:"name"`
-	Ends time.Time `json:"ends"`
+// A forecast is an api.Forecast with the metrics' view of it.
+type forecast struct {
+	api.Forecast
 
 	in       time.Duration
 	labelled bool
@@ -174,10 +172,10 @@ const shownAhead = 365 * 24 * time.Hour
 const maxShown = 20
 
 // forecasts tells when what cannot be refilled ends.
-func (s *Service) forecasts(tell func(Forecast)) {
+func (s *Service) forecasts(tell func(forecast)) {
 	now := s.now()
 	ends := func(what string, line watch.Line, labelled bool, in time.Duration) {
-		f := Forecast{What: what, Kind: line.Kind, Name: line.Name, in: in, labelled: labelled}
+		f := forecast{api.Forecast{What: what, Kind: line.Kind, Name: line.Name}, in, labelled}
 		if in < forever {
 			f.Ends = now.Add(in)
 		}
@@ -228,13 +226,13 @@ func (s *Service) forecasts(tell func(Forecast)) {
 }
 
 // near returns up to so many forecasts that end within so long, the nearest end first.
-func (s *Service) near(within time.Duration, most int) []Forecast {
-	var first []Forecast
-	s.forecasts(func(f Forecast) {
+func (s *Service) near(within time.Duration, most int) []forecast {
+	var first []forecast
+	s.forecasts(func(f forecast) {
 		if f.in >= within {
 			return
 		}
-		i, _ := slices.BinarySearchFunc(first, f, func(a, b Forecast) int {
+		i, _ := slices.BinarySearchFunc(first, f, func(a, b forecast) int {
 			return cmp.Or(cmp.Compare(a.in, b.in), cmp.Compare(a.What, b.What), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
 		})
 		if i < most {
@@ -248,8 +246,8 @@ func (s *Service) near(within time.Duration, most int) []Forecast {
 // An outlook is how long numbers can be issued, as of a moment.
 type outlook struct {
 	at        time.Time
-	budget    *Budget
-	forecasts []Forecast
+	budget    *api.Budget
+	forecasts []api.Forecast
 }
 
 // outlookAge is how old the outlook that Readiness tells may be: one looks at every line in
@@ -269,7 +267,13 @@ func (s *Service) outlook() *outlook {
 		return last
 	}
 	defer s.outlooks.looking.Store(false)
-	next := &outlook{at: time.Now(), budget: least(s.budgets()), forecasts: s.near(shownAhead, maxShown)}
+	next := &outlook{at: time.Now()}
+	if b := least(s.budgets()); b != nil {
+		next.budget = &b.Budget
+	}
+	for _, f := range s.near(shownAhead, maxShown) {
+		next.forecasts = append(next.forecasts, f.Forecast)
+	}
 	s.outlooks.last.Store(next)
 	return next
 }

@@ -37,7 +37,7 @@ func TestBudgetOfAKeptGrant(t *testing.T) {
 	bubble(t, opts, func(t *testing.T, s *Service, _ *storetest.Faults) {
 		mustNext(t, s, SnowflakeTag)
 		for b := range s.budgets() {
-			if b.Kind == KindPool && (b.lasts <= time.Hour || b.lasts > time.Hour+2*time.Minute) {
+			if b.Kind == api.KindPool && (b.lasts <= time.Hour || b.lasts > time.Hour+2*time.Minute) {
 				t.Errorf("it lasts %v; want an hour, and what the issuer has", b.lasts)
 			}
 		}
@@ -58,7 +58,7 @@ func TestOutageBudget(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		store.Inject(func(storetest.Op) storetest.Fault { return storetest.Fault{Fail: hapax.ErrStoreUnavailable} })
-		all := slices.SortedFunc(s.budgets(), func(a, b Budget) int { return cmp.Compare(a.lasts, b.lasts) })
+		all := slices.SortedFunc(s.budgets(), func(a, b budget) int { return cmp.Compare(a.lasts, b.lasts) })
 		if len(all) != 2 || all[0].Name != "orders" || all[1].Name != "idle" || all[1].lasts != forever && all[1].lasts < time.Hour {
 			t.Fatalf("got %+v", all)
 		}
@@ -70,7 +70,7 @@ func TestOutageBudget(t *testing.T) {
 		if values["hapax_node_outage_budget_seconds{}"] != values["hapax_outage_budget_seconds{tag=orders}"] || values["hapax_outage_budget_seconds{tag=orders}"] <= 0 {
 			t.Errorf("the node's budget is %v, that of orders %v", values["hapax_node_outage_budget_seconds{}"], values["hapax_outage_budget_seconds{tag=orders}"])
 		}
-		if b := s.Readiness(t.Context()).Budget; b == nil || b.Name != "orders" || b.Kind != KindTag {
+		if b := s.Readiness(t.Context()).Budget; b == nil || b.Name != "orders" || b.Kind != api.KindTag {
 			t.Errorf("readiness has %+v", b)
 		}
 		// What it says comes true.
@@ -116,10 +116,10 @@ func TestForecasts(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		find := func(what, name string) Forecast {
-			var all []Forecast
-			s.forecasts(func(f Forecast) { all = append(all, f) })
-			i := slices.IndexFunc(all, func(f Forecast) bool { return f.What == what && f.Name == name })
+		find := func(what, name string) forecast {
+			var all []forecast
+			s.forecasts(func(f forecast) { all = append(all, f) })
+			i := slices.IndexFunc(all, func(f forecast) bool { return f.What == what && f.Name == name })
 			if i < 0 {
 				t.Fatalf("no forecast of %s for %s: %+v", what, name, all)
 			}
@@ -269,7 +269,7 @@ func TestAlarms(t *testing.T) {
 		hold atomic.Bool
 	)
 	opts := Options{
-		Notify: func(a Alarm, raised bool) {
+		Notify: func(a api.Alarm, raised bool) {
 			mu.Lock()
 			defer mu.Unlock()
 			told = append(told, notice{a.Name, raised})
@@ -399,13 +399,13 @@ func TestForecastOfAnUnusedPool(t *testing.T) {
 	}
 	bubble(t, opts, func(t *testing.T, s *Service, _ *storetest.Faults) {
 		for _, when := range []string{"unused", "used"} {
-			var found []Forecast
+			var found []forecast
 			for _, f := range s.near(15*24*time.Hour, maxShown) {
 				if f.What == endsLayout && f.Name == "short" {
 					found = append(found, f)
 				}
 			}
-			if len(found) != 1 || found[0].Kind != KindPool || math.Abs(found[0].in.Hours()/24-12.1) > 1 {
+			if len(found) != 1 || found[0].Kind != api.KindPool || math.Abs(found[0].in.Hours()/24-12.1) > 1 {
 				t.Errorf("%s: the forecasts are %+v; want one in 12 days", when, found)
 			}
 			mustNext(t, s, "events")

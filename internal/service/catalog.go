@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/signals"
 )
 
@@ -114,7 +115,7 @@ const Every = 16
 func (c collector) ends(ch chan<- prometheus.Metric) {
 	least, others := math.Inf(1), forever
 	label := func(kind, name string) (tag, pool string) {
-		if kind == KindTag {
+		if kind == api.KindTag {
 			return name, ""
 		}
 		return "", name
@@ -133,7 +134,7 @@ func (c collector) ends(ch chan<- prometheus.Metric) {
 	}
 	ch <- prometheus.MustNewConstMetric(descNodeBudget, prometheus.GaugeValue, least)
 	rest := map[string]float64{}
-	c.s.forecasts(func(f Forecast) {
+	c.s.forecasts(func(f forecast) {
 		tag, pool := label(f.Kind, f.Name)
 		if !f.labelled {
 			if first, ok := rest[f.What]; !ok || inSeconds(f.in) < first {

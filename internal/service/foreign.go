@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/store/driver"
-	"github.com/hapax-id/hapax/store/witness"
 )
 
 // AdoptKey stands for the key of a row in Options.Adopt.
@@ -34,14 +34,8 @@ type adopter interface {
 	Adopt(ctx context.Context, tag string, margin int64, dryRun bool) (driver.Foreign, error)
 }
 
-// A ForeignStatus is how the table or the tree of a foreign system stands.
-type ForeignStatus struct {
-	Name string // in metrics and readiness, such as leaf table
-	witness.Status
-}
-
 // Foreign tells of the foreign systems that the server stands in for, by name.
-func (s *Service) Foreign(ctx context.Context) (all []ForeignStatus) {
+func (s *Service) Foreign(ctx context.Context) (all []api.ForeignStatus) {
 	for _, name := range slices.Sorted(maps.Keys(s.opts.Beside)) {
 		st, refused := s.opts.Beside[name].standing(ctx)
 		for _, tag := range slices.Sorted(maps.Keys(refused)) {
@@ -51,7 +45,7 @@ func (s *Service) Foreign(ctx context.Context) (all []ForeignStatus) {
 				st.Why += "; " + plain(refused[tag])
 			}
 		}
-		all = append(all, ForeignStatus{name, st})
+		all = append(all, api.ForeignStatus{Name: name, State: string(st.State), Code: st.Code, Why: st.Why, Command: st.Command})
 	}
 	return all
 }
@@ -59,7 +53,7 @@ func (s *Service) Foreign(ctx context.Context) (all []ForeignStatus) {
 // AdoptForeign is an operator's word that a row of a foreign system's table, or every row
 // if the tag is empty, is to be used as it is now, while the server runs. With dryRun it
 // tells only what it would do.
-func (s *Service) AdoptForeign(ctx context.Context, system, tag string, margin int64, dryRun bool) (driver.Foreign, error) {
+func (s *Service) AdoptForeign(ctx context.Context, system, tag string, margin int64, dryRun bool) (api.ForeignAdoption, error) {
 	var systems []string
 	for _, other := range s.opts.Beside {
 		table, ok := other.store.Store.(adopter)
@@ -67,12 +61,13 @@ func (s *Service) AdoptForeign(ctx context.Context, system, tag string, margin i
 			continue
 		}
 		if table.System() == system {
-			return table.Adopt(ctx, tag, margin, dryRun)
+			found, err := table.Adopt(ctx, tag, margin, dryRun)
+			return ForeignAdoptionOf(found), err
 		}
 		systems = append(systems, table.System())
 	}
 	slices.Sort(systems)
-	return driver.Foreign{}, &hapax.ValueError{Field: "foreign", Value: system, Allowed: fmt.Sprintf("a system whose table the server uses: %s", strings.Join(systems, ", ")), Err: hapax.ErrInvalidArgument}
+	return api.ForeignAdoption{}, &hapax.ValueError{Field: "foreign", Value: system, Allowed: fmt.Sprintf("a system whose table the server uses: %s", strings.Join(systems, ", ")), Err: hapax.ErrInvalidArgument}
 }
 
 // adoptCommand tells by which command an operator decides about tags that are refused.

@@ -202,7 +202,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	for _, name := range witness.States() {
 		tell(descState, state.State == string(name), string(name))
 	}
-	lacks := map[string]int{KindTag: 0, KindPool: 0}
+	lacks := map[string]int{api.KindTag: 0, api.KindPool: 0}
 	for _, lack := range state.Cannot {
 		lacks[lack.Kind]++
 	}
@@ -353,11 +353,11 @@ func (c collector) plugins(ch chan<- prometheus.Metric) {
 	}
 	type window struct {
 		plugin string
-		length time.Duration
+		length api.Window
 	}
 	limited, told := map[window]bool{}, map[[4]string]bool{}
 	for _, u := range c.s.usage("", maxUsageSeries) {
-		key := [4]string{u.Plugin, strings.ToValidUTF8(u.Tag, "?"), strings.ToValidUTF8(u.Caller, "?"), shortUnits.Replace(u.Window.String())}
+		key := [4]string{u.Plugin, strings.ToValidUTF8(u.Tag, "?"), strings.ToValidUTF8(u.Caller, "?"), u.Window.String()}
 		if told[key] {
 			continue // a plugin of the program's may repeat itself
 		}

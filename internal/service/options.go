@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/ledger"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/strategy"
@@ -133,7 +134,7 @@ type Options struct {
 	Conditions func(now time.Time) []Condition
 
 	// Notify, if set, hears of each alarm that is raised or cleared. It must return soon.
-	Notify func(a Alarm, raised bool)
+	Notify func(a api.Alarm, raised bool)
 
 	// Adopt is the command by which an operator decides about a tag that the store
 	// refuses, where it is a foreign table, with AdoptKey in the place of the tag.

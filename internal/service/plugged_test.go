@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/service/auth"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
@@ -508,12 +509,12 @@ func TestUsage(t *testing.T) {
 			t.Errorf("beyond the quota: %v", err)
 		}
 		got := s.Usage("orders")
-		if want := (PluginUsage{"rate", strategy.Usage{Tag: "orders", Caller: "192.0.2.7", Window: time.Minute, Current: 3}}); len(got) != 1 || got[0] != want {
+		if want := (api.Usage{Plugin: "rate", Tag: "orders", Caller: "192.0.2.7", Window: api.Window(time.Minute), Current: 3}); len(got) != 1 || got[0] != want {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
-		for _, u := range []PluginUsage{
-			{"limit", strategy.Usage{Caller: "192.0.2.7", Window: time.Minute, Current: 6, Limit: 10}},
-			{"rate", strategy.Usage{Tag: "other", Caller: "192.0.2.7", Window: time.Minute, Current: 3}},
+		for _, u := range []api.Usage{
+			{Plugin: "limit", Caller: "192.0.2.7", Window: api.Window(time.Minute), Current: 6, Limit: 10},
+			{Plugin: "rate", Tag: "other", Caller: "192.0.2.7", Window: api.Window(time.Minute), Current: 3},
 		} {
 			if !slices.Contains(s.Usage(""), u) {
 				t.Errorf("%+v is not in %+v", u, s.Usage(""))

@@ -7,24 +7,15 @@ import (
 	"slices"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/strategy"
 )
 
 // maxUsages bounds how many counts of plugins one answer tells.
 const maxUsages = 1000
 
-// A PluginStatus is a plugin of this node.
-type PluginStatus struct {
-	Name             string
-	Order            int
-	On               bool
-	Hooks            []string // those that it has
-	Strategies, Tags []string // that it serves; none stands for all
-	Vetoes, Failures int64    // since the start
-}
-
-func newPluginStatus(p strategy.Plugin) PluginStatus {
-	st := PluginStatus{
+func newPlugin(p strategy.Plugin) api.Plugin {
+	st := api.Plugin{
 		Name: p.Name, Order: p.Order, On: !p.Off, Strategies: p.Strategies, Tags: p.Tags,
 		Vetoes: p.Vetoes(), Failures: p.Failures(),
 	}
@@ -40,10 +31,10 @@ func newPluginStatus(p strategy.Plugin) PluginStatus {
 }
 
 // Plugins returns the plugins of this node in the order in which they are called.
-func (s *Service) Plugins() []PluginStatus {
-	var all []PluginStatus
+func (s *Service) Plugins() []api.Plugin {
+	var all []api.Plugin
 	for _, p := range s.strategies.Plugins() {
-		all = append(all, newPluginStatus(p))
+		all = append(all, newPlugin(p))
 	}
 	return all
 }
@@ -51,7 +42,7 @@ func (s *Service) Plugins() []PluginStatus {
 // SetPlugin switches a plugin of this node on or off, and orders it, as far as that
 // is given, until the service closes. ErrInvalidArgument for a plugin that is not
 // there, and for one that replaces the numbers of a tag in use.
-func (s *Service) SetPlugin(ctx context.Context, name string, on *bool, order *int) (PluginStatus, error) {
+func (s *Service) SetPlugin(ctx context.Context, name string, on *bool, order *int) (api.Plugin, error) {
 	st, err := s.setPlugin(name, on, order)
 	about := []any{"plugin", name}
 	if on != nil {
@@ -64,18 +55,18 @@ func (s *Service) SetPlugin(ctx context.Context, name string, on *bool, order *i
 	return st, err
 }
 
-func (s *Service) setPlugin(name string, on *bool, order *int) (PluginStatus, error) {
+func (s *Service) setPlugin(name string, on *bool, order *int) (api.Plugin, error) {
 	if on == nil && order == nil {
-		return PluginStatus{}, outOfRange("plugin", name, "one with something to change: on, or an order")
+		return api.Plugin{}, outOfRange("plugin", name, "one with something to change: on, or an order")
 	}
 	if on != nil {
 		if err := s.strategies.Switch(name, *on); err != nil {
-			return PluginStatus{}, err
+			return api.Plugin{}, err
 		}
 	}
 	if order != nil {
 		if err := s.strategies.Reorder(name, *order); err != nil {
-			return PluginStatus{}, err
+			return api.Plugin{}, err
 		}
 	}
 	for _, st := range s.Plugins() {
@@ -83,18 +74,12 @@ func (s *Service) setPlugin(name string, on *bool, order *int) (PluginStatus, er
 			return st, nil
 		}
 	}
-	return PluginStatus{}, fmt.Errorf("%w: plugin %q was removed meanwhile", hapax.ErrInvalidArgument, name)
-}
-
-// A PluginUsage is something that a plugin has counted.
-type PluginUsage struct {
-	Plugin string
-	strategy.Usage
+	return api.Plugin{}, fmt.Errorf("%w: plugin %q was removed meanwhile", hapax.ErrInvalidArgument, name)
 }
 
 // Usage returns what the plugins of this node have counted, of one tag or, for "", of
 // everything: those with the largest counts if there are too many, by plugin.
-func (s *Service) Usage(tag string) []PluginUsage { return s.usage(tag, maxUsages) }
+func (s *Service) Usage(tag string) []api.Usage { return s.usage(tag, maxUsages) }
 
 // usageOf asks one plugin, which may be the program's.
 func (s *Service) usageOf(p strategy.Plugin) (all []strategy.Usage) {
@@ -109,15 +94,15 @@ func (s *Service) usageOf(p strategy.Plugin) (all []strategy.Usage) {
 	return p.Usage()
 }
 
-func (s *Service) usage(tag string, most int) []PluginUsage {
-	var all []PluginUsage
+func (s *Service) usage(tag string, most int) []api.Usage {
+	var all []api.Usage
 	for _, p := range s.strategies.Plugins() {
 		if p.Usage == nil {
 			continue
 		}
 		for _, u := range s.usageOf(p) {
 			if tag == "" || u.Tag == tag {
-				all = append(all, PluginUsage{p.Name, u})
+				all = append(all, newUsage(p.Name, u))
 			}
 		}
 	}
@@ -125,7 +110,7 @@ func (s *Service) usage(tag string, most int) []PluginUsage {
 		return all
 	}
 	kept := slices.Clone(all)
-	slices.SortStableFunc(kept, func(a, b PluginUsage) int { return int(min(1, max(-1, b.Current-a.Current))) })
+	slices.SortStableFunc(kept, func(a, b api.Usage) int { return int(min(1, max(-1, b.Current-a.Current))) })
 	least := kept[most-1].Current
 	kept = kept[:0]
 	for _, u := range all { // in the order of their names again
@@ -134,4 +119,11 @@ func (s *Service) usage(tag string, most int) []PluginUsage {
 		}
 	}
 	return kept
+}
+
+func newUsage(plugin string, u strategy.Usage) api.Usage {
+	return api.Usage{
+		Plugin: plugin, Tag: u.Tag, Caller: u.Caller, Window: api.Window(u.Window),
+		Current: hapax.ID(u.Current), Previous: hapax.ID(u.Previous), Limit: hapax.ID(u.Limit),
+	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/durable"
 	"github.com/hapax-id/hapax/internal/service/watch"
 	"github.com/hapax-id/hapax/internal/signals"
@@ -26,12 +27,6 @@ const askFor = 250 * time.Millisecond
 // node that issues. A call that is out for longer, or heartbeats that do not come through,
 // tell that it is lost.
 var slowly = fmt.Sprintf("the store is slow: it did not answer within %v", askFor)
-
-// The kinds of issuers.
-const (
-	KindTag  = watch.KindTag
-	KindPool = watch.KindPool
-)
 
 // Readiness is what a service can do at the moment.
 type Readiness struct {
@@ -56,7 +51,7 @@ type Readiness struct {
 	// Command is what an operator may do about it; empty: nothing is needed.
 	Command string `json:"command,omitempty"`
 	// Cannot lists the tags and pools, configured or in use, that cannot issue now.
-	Cannot []Lack `json:"cannot,omitempty"`
+	Cannot []api.Lack `json:"cannot,omitempty"`
 	// Beside tells of the foreign systems that the server stands in for, whose
 	// tables and trees are their own. One that cannot issue makes this Degraded.
 	Beside map[string]Readiness `json:"beside,omitempty"`
@@ -64,22 +59,14 @@ type Readiness struct {
 	See string `json:"see,omitempty"`
 	// Budget is the tag or pool in use that could be issued from for the shortest time if
 	// the store answered nothing any more; nil where no time is the limit.
-	Budget *Budget `json:"outage_budget,omitempty"`
+	Budget *api.Budget `json:"outage_budget,omitempty"`
 	// Forecasts are what ends within a year at the present rate, the nearest end first.
-	Forecasts []Forecast `json:"forecasts,omitempty"`
+	Forecasts []api.Forecast `json:"forecasts,omitempty"`
 	// Alarms are those that are up.
-	Alarms []Alarm `json:"alarms,omitempty"`
+	Alarms []api.Alarm `json:"alarms,omitempty"`
 
 	err   error  // why nothing can be issued
 	adopt string // Command without the names of rows
-}
-
-// A Lack is a tag or pool that cannot issue now.
-type Lack struct {
-	Kind   string     `json:"kind"` // KindTag or KindPool
-	Name   string     `json:"name"`
-	Code   hapax.Code `json:"code"`
-	Detail string     `json:"detail"`
 }
 
 // state returns the store's trouble, and whether it is slow. It asks the store, and waits
@@ -217,7 +204,7 @@ func (s *Service) Readiness(ctx context.Context) Readiness {
 		if state.Ready {
 			r.Ready, r.err = true, nil
 		}
-		if b := state.Budget; b != nil && (budget == nil || b.lasts < budget.lasts) {
+		if b := state.Budget; b != nil && (budget == nil || b.Seconds < budget.Seconds) {
 			budget = b
 		}
 	}
@@ -265,7 +252,7 @@ func (s *Service) issuing(st witness.Status, refused map[string]error) Readiness
 			return
 		}
 		r.Degraded = true
-		r.Cannot = append(r.Cannot, Lack{line.Kind, line.Name, hapax.CodeOf(err), plain(err)})
+		r.Cannot = append(r.Cannot, api.Lack{Kind: line.Kind, Name: line.Name, Code: hapax.CodeOf(err), Detail: plain(err)})
 		if r.err == nil {
 			r.err = err
 		}
@@ -276,7 +263,7 @@ func (s *Service) issuing(st witness.Status, refused map[string]error) Readiness
 	case store != nil:
 		r.err = store
 	}
-	slices.SortFunc(r.Cannot, func(a, b Lack) int {
+	slices.SortFunc(r.Cannot, func(a, b api.Lack) int {
 		return strings.Compare(a.Kind+"\x00"+a.Name, b.Kind+"\x00"+b.Name)
 	})
 	return r

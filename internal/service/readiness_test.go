@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/identity"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/storetest"
@@ -28,7 +29,7 @@ func TestReadinessIsToldAtOnce(t *testing.T) {
 		if waited := time.Since(began); waited > askFor {
 			t.Errorf("it waited %v", waited)
 		}
-		if !r.Ready || !r.Degraded || r.Store != "store_unavailable" || len(r.Cannot) != 1 || r.Cannot[0].Kind != KindPool || r.Cannot[0].Name != "default" {
+		if !r.Ready || !r.Degraded || r.Store != "store_unavailable" || len(r.Cannot) != 1 || r.Cannot[0].Kind != api.KindPool || r.Cannot[0].Name != "default" {
 			t.Errorf("got %+v", r)
 		}
 		store.Inject(nil)

@@ -26,8 +26,8 @@ type TraceRequest struct {
 
 // Trace tells what this node knows of a number: its grantee and when, and as
 // far as the history goes who got it. ErrNotSupported where there is no ledger.
-func (s *Service) Trace(ctx context.Context, req TraceRequest) (ledger.Trace, error) {
-	var none ledger.Trace
+func (s *Service) Trace(ctx context.Context, req TraceRequest) (api.Trace, error) {
+	var none api.Trace
 	if s.opts.Ledger == nil {
 		return none, fmt.Errorf("%w: this server keeps no ledger; see the setting ledger", hapax.ErrNotSupported)
 	}
@@ -172,8 +172,8 @@ func (s *Service) onLayout(ctx context.Context, nameOrSpec string, q *ledger.Que
 }
 
 // noLine is the verdict on a number that is on no line that a layout stands for.
-func (s *Service) noLine(ctx context.Context, q ledger.Query) ledger.Line {
-	l := ledger.Line{Name: "layout/unknown", Pool: q.Pool, Verdict: ledger.Unknown, Grants: []ledger.Grant{}, Issued: []ledger.Handout{}}
+func (s *Service) noLine(ctx context.Context, q ledger.Query) api.TraceLine {
+	l := api.TraceLine{Name: "layout/unknown", Pool: q.Pool, Verdict: api.VerdictUnknown, Grants: []api.TraceGrant{}, Issued: []api.TraceHandout{}}
 	if q.Layout.IsZero() {
 		l.Why = fmt.Sprintf("the store does not answer which layout pool %q has", q.Pool)
 		return l
@@ -181,11 +181,11 @@ func (s *Service) noLine(ctx context.Context, q ledger.Query) ledger.Line {
 	l.Layout = cmp.Or(q.Layout.Name(), q.Layout.String())
 	l.Name = "layout/" + l.Layout
 	if _, _, ok := ledger.On(q.Pool, q.Layout, q.Number); !ok {
-		l.Verdict, l.Why = ledger.NeverGranted, "the layout has no such number"
+		l.Verdict, l.Why = api.VerdictNeverGranted, "the layout has no such number"
 	} else if _, err := s.Pools(ctx); err != nil {
 		l.Why = "the store does not answer which pools have the layout"
 	} else {
-		l.Verdict, l.Why = ledger.NeverGranted, "no pool has the layout, or none of those that do has used the worker ID"
+		l.Verdict, l.Why = api.VerdictNeverGranted, "no pool has the layout, or none of those that do has used the worker ID"
 	}
 	return l
 }

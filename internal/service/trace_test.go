@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/ledger"
 	"github.com/hapax-id/hapax/internal/service/auth"
 	"github.com/hapax-id/hapax/store/driver"
@@ -40,7 +41,7 @@ func withLedger(t *testing.T, store driver.Store, o Options, history bool, plugi
 }
 
 // line is what the trace of a number on one line must be.
-func traceLine(t *testing.T, s *Service, req TraceRequest) ledger.Line {
+func traceLine(t *testing.T, s *Service, req TraceRequest) api.TraceLine {
 	t.Helper()
 	tr, err := s.Trace(t.Context(), req)
 	if err != nil || len(tr.Lines) != 1 {
@@ -69,7 +70,7 @@ func TestTrace(t *testing.T) {
 		}
 		return id
 	}
-	want := func(req TraceRequest, name string, verdict ledger.Verdict, why string) ledger.Line {
+	want := func(req TraceRequest, name string, verdict api.Verdict, why string) api.TraceLine {
 		t.Helper()
 		l := traceLine(t, s, req)
 		if l.Name != name || l.Verdict != verdict || !strings.Contains(l.Why, why) {
@@ -78,27 +79,27 @@ func TestTrace(t *testing.T) {
 		return l
 	}
 	take("orders")
-	want(TraceRequest{Text: "1", Tag: "orders"}, "tag/orders", ledger.Issued, "at 192.0.2.1:5")
-	want(TraceRequest{Text: "2", Tag: "orders"}, "tag/orders", ledger.GrantedHere, "it was not issued")
-	want(TraceRequest{Text: "1001", Tag: "orders"}, "tag/orders", ledger.NeverGranted, "mark")
-	want(TraceRequest{Text: "-1", Tag: "orders"}, "tag/orders", ledger.NeverGranted, "begins at 1")
+	want(TraceRequest{Text: "1", Tag: "orders"}, "tag/orders", api.VerdictIssued, "at 192.0.2.1:5")
+	want(TraceRequest{Text: "2", Tag: "orders"}, "tag/orders", api.VerdictGranted, "it was not issued")
+	want(TraceRequest{Text: "1001", Tag: "orders"}, "tag/orders", api.VerdictNeverGranted, "mark")
+	want(TraceRequest{Text: "-1", Tag: "orders"}, "tag/orders", api.VerdictNeverGranted, "begins at 1")
 	if _, err := s.Trace(t.Context(), TraceRequest{Text: "1", Tag: "none"}); !errors.Is(err, hapax.ErrTagNotFound) {
 		t.Errorf("of a tag that no store has: %v", err)
 	}
-	want(TraceRequest{Text: "1", Tag: "foreign"}, "leaf table/tag/foreign", ledger.NeverGranted, "mark")
+	want(TraceRequest{Text: "1", Tag: "foreign"}, "leaf table/tag/foreign", api.VerdictNeverGranted, "mark")
 
 	flake := take(SnowflakeTag)
 	for _, req := range []TraceRequest{{Tag: SnowflakeTag}, {Layout: "leaf"}, {}} {
 		req.Text = flake.String()
-		if l := want(req, "worker/default/0", ledger.Issued, "at 192.0.2.1:5"); l.Time == nil || l.Layout != "leaf" || l.Grants[0].Token != "1" {
+		if l := want(req, "worker/default/0", api.VerdictIssued, "at 192.0.2.1:5"); l.Time == nil || l.Layout != "leaf" || l.Grants[0].Token != "1" {
 			t.Errorf("%+v: %+v", req, l)
 		}
 	}
-	want(TraceRequest{Text: (flake + 1<<50).String(), Tag: SnowflakeTag}, "worker/default/0", ledger.NeverGranted, "mark")
-	want(TraceRequest{Text: (flake + 1<<13).String(), Tag: SnowflakeTag}, "worker/default/2", ledger.NeverGranted, "never used")
+	want(TraceRequest{Text: (flake + 1<<50).String(), Tag: SnowflakeTag}, "worker/default/0", api.VerdictNeverGranted, "mark")
+	want(TraceRequest{Text: (flake + 1<<13).String(), Tag: SnowflakeTag}, "worker/default/2", api.VerdictNeverGranted, "never used")
 
 	shown := take("coupons")
-	if l := want(TraceRequest{Text: shown.String(), Tag: "coupons"}, "tag/coupons", ledger.Issued, "192.0.2.1"); l.Shown == nil || *l.Shown != 1 {
+	if l := want(TraceRequest{Text: shown.String(), Tag: "coupons"}, "tag/coupons", api.VerdictIssued, "192.0.2.1"); l.Shown == nil || *l.Shown != 1 {
 		t.Errorf("%d is shown for %v", shown, l.Shown)
 	}
 
@@ -106,15 +107,15 @@ func TestTrace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want(TraceRequest{Text: coded.Codes[0], Code: true, Tag: "coded"}, "tag/coded", ledger.Issued, "192.0.2.1")
+	want(TraceRequest{Text: coded.Codes[0], Code: true, Tag: "coded"}, "tag/coded", api.VerdictIssued, "192.0.2.1")
 	dated, err := s.NextCodes(ctx, "invoices", 2)
 	if err != nil {
 		t.Fatal(err)
 	}
 	line := "tag/invoices@@" + dated.Period
-	want(TraceRequest{Text: dated.Codes[1], Code: true, Tag: "invoices"}, line, ledger.Issued, "192.0.2.1")
-	want(TraceRequest{Text: "2", Tag: "invoices"}, line, ledger.Issued, "192.0.2.1")
-	want(TraceRequest{Text: "5000", Tag: "invoices"}, "tag/invoices", ledger.Unknown, "restart")
+	want(TraceRequest{Text: dated.Codes[1], Code: true, Tag: "invoices"}, line, api.VerdictIssued, "192.0.2.1")
+	want(TraceRequest{Text: "2", Tag: "invoices"}, line, api.VerdictIssued, "192.0.2.1")
+	want(TraceRequest{Text: "5000", Tag: "invoices"}, "tag/invoices", api.VerdictUnknown, "restart")
 
 	for _, req := range []TraceRequest{
 		{Text: "x"}, {Text: "1", Tag: "a", Layout: "leaf"}, {Text: "1", Code: true}, {Text: "nonsense", Code: true, Tag: "coded"}, {Text: "1", Layout: "nope"},
@@ -136,11 +137,11 @@ func TestTraceOfStrategies(t *testing.T) {
 	away := func(context.Context, string) (int64, error) { return 0, hapax.ErrStoreUnavailable }
 	for name, c := range map[string]struct {
 		marks            map[string]func(context.Context, string) (int64, error)
-		issued, low, top ledger.Verdict
+		issued, low, top api.Verdict
 	}{
-		"made":    {nil, ledger.Unknown, ledger.Unknown, ledger.Unknown},
-		"granted": {map[string]func(context.Context, string) (int64, error){"tens": mark}, ledger.Elsewhere, ledger.GrantedHere, ledger.NeverGranted},
-		"away":    {map[string]func(context.Context, string) (int64, error){"tens": away}, ledger.Unknown, ledger.GrantedHere, ledger.Unknown},
+		"made":    {nil, api.VerdictUnknown, api.VerdictUnknown, api.VerdictUnknown},
+		"granted": {map[string]func(context.Context, string) (int64, error){"tens": mark}, api.VerdictElsewhere, api.VerdictGranted, api.VerdictNeverGranted},
+		"away":    {map[string]func(context.Context, string) (int64, error){"tens": away}, api.VerdictUnknown, api.VerdictGranted, api.VerdictUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newStrategies(t)
@@ -155,8 +156,8 @@ func TestTraceOfStrategies(t *testing.T) {
 			if err := s.opts.Ledger.Allocated(grant, ledger.By{}, ""); err != nil {
 				t.Fatal(err)
 			}
-			for number, want := range map[string]ledger.Verdict{"10": c.issued, "3": c.low, "600": c.top} {
-				if l := traceLine(t, s, TraceRequest{Text: number, Tag: "steps"}); l.Verdict != want || (len(l.Grants) > 0) != (want == ledger.GrantedHere) {
+			for number, want := range map[string]api.Verdict{"10": c.issued, "3": c.low, "600": c.top} {
+				if l := traceLine(t, s, TraceRequest{Text: number, Tag: "steps"}); l.Verdict != want || (len(l.Grants) > 0) != (want == api.VerdictGranted) {
 					t.Errorf("%s: %+v, want %s", number, l, want)
 				}
 			}
@@ -178,7 +179,7 @@ func TestTraceOfLeases(t *testing.T) {
 	if err := s.HandBack(ctx, a, 51); err != nil {
 		t.Fatal(err)
 	}
-	for text, verdict := range map[string]ledger.Verdict{"50": ledger.GrantedHere, "51": ledger.HandedBack} {
+	for text, verdict := range map[string]api.Verdict{"50": api.VerdictGranted, "51": api.VerdictHandedBack} {
 		l := traceLine(t, s, TraceRequest{Text: text, Tag: "orders"})
 		if l.Verdict != verdict || len(l.Grants) != 1 || l.Grants[0].Caller != "anonymous" || l.Grants[0].Address != "192.0.2.9:1" {
 			t.Errorf("%s: %+v", text, l)
@@ -197,18 +198,18 @@ func TestTraceOfLeases(t *testing.T) {
 		t.Fatal(err)
 	}
 	req := TraceRequest{Text: id.String(), Layout: "leaf"}
-	if l := traceLine(t, s, req); l.Verdict != ledger.GrantedHere || l.Grants[0].Holder != "client" || l.Grants[0].Caller != "anonymous" {
+	if l := traceLine(t, s, req); l.Verdict != api.VerdictGranted || l.Grants[0].Holder != "client" || l.Grants[0].Caller != "anonymous" {
 		t.Errorf("leased: %+v", l)
 	}
 	if err := s.SealWorker(ctx, w, w.Grant.Lo+1); err != nil {
 		t.Fatal(err)
 	}
-	if l := traceLine(t, s, req); l.Verdict != ledger.HandedBack {
+	if l := traceLine(t, s, req); l.Verdict != api.VerdictHandedBack {
 		t.Errorf("sealed: %+v", l)
 	}
 	store.Down()
 	defer store.Up()
-	if l := traceLine(t, s, TraceRequest{Text: "51", Tag: "orders"}); l.Verdict != ledger.HandedBack || !strings.Contains(l.Why, "not known here") {
+	if l := traceLine(t, s, TraceRequest{Text: "51", Tag: "orders"}); l.Verdict != api.VerdictHandedBack || !strings.Contains(l.Why, "not known here") {
 		t.Errorf("without the store: %+v", l)
 	}
 }
@@ -216,21 +217,21 @@ func TestTraceOfLeases(t *testing.T) {
 // A number of a layout gets a verdict wherever it is asked about.
 func TestTraceOfALayout(t *testing.T) {
 	s := withLedger(t, memstore.New(), Options{Pools: map[string]PoolConfig{"a": {}, "b": {}}}, false)
-	verdict := func(number, layout string, want ledger.Verdict, why string) {
+	verdict := func(number, layout string, want api.Verdict, why string) {
 		t.Helper()
 		l := traceLine(t, s, TraceRequest{Text: number, Layout: layout})
 		if l.Verdict != want || !strings.Contains(l.Why, why) {
 			t.Errorf("%s in %s: %+v, want %s because %q", number, layout, l, want, why)
 		}
 	}
-	verdict("3", "leaf", ledger.NeverGranted, "no pool has the layout")
-	verdict("-1", "leaf", ledger.NeverGranted, "has no such number")
+	verdict("3", "leaf", api.VerdictNeverGranted, "no pool has the layout")
+	verdict("-1", "leaf", api.VerdictNeverGranted, "has no such number")
 	for _, pool := range []string{"a", "b"} {
 		if _, err := s.CreatePool(t.Context(), pool, "leaf"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	verdict("3", "leaf", ledger.NeverGranted, "worker ID")
+	verdict("3", "leaf", api.VerdictNeverGranted, "worker ID")
 }
 
 // What a plugin or a strategy makes of the numbers granted is no lie of a node that
@@ -254,9 +255,9 @@ func TestTraceWithoutTheMaker(t *testing.T) {
 	}
 	for _, l := range ledger.Judge(1, "a", found, nil, nil).Lines {
 		switch {
-		case l.Tag == "plain" && l.Verdict == ledger.GrantedHere:
-		case l.Tag == "coupons" && l.Verdict == ledger.Unknown && strings.Contains(l.Why, "plugin"):
-		case l.Tag == "steps" && l.Verdict == ledger.Unknown && strings.Contains(l.Why, "tens"):
+		case l.Tag == "plain" && l.Verdict == api.VerdictGranted:
+		case l.Tag == "coupons" && l.Verdict == api.VerdictUnknown && strings.Contains(l.Why, "plugin"):
+		case l.Tag == "steps" && l.Verdict == api.VerdictUnknown && strings.Contains(l.Why, "tens"):
 		default:
 			t.Errorf("%+v", l)
 		}
@@ -271,7 +272,7 @@ func TestTraceWithoutTheMaker(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, l := range tr.Lines {
-		if (l.Verdict == ledger.GrantedHere) != (l.Tag == "plain") {
+		if (l.Verdict == api.VerdictGranted) != (l.Tag == "plain") {
 			t.Errorf("on a node without the plugin: %+v", l)
 		}
 	}

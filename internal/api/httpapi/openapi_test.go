@@ -150,8 +150,8 @@ func TestDocumentHasTheRoutes(t *testing.T) {
 // documented are the structs behind the document's objects.
 var documented = map[string]any{
 	"Tag": api.Tag{}, "PutTag": putBody{}, "Layout": layoutJSON{}, "BitField": bitFieldJSON{}, "Pool": api.PoolStatus{}, "Issuer": api.PoolIssuer{},
-	"Worker": api.WorkerStatus{}, "Readiness": service.Readiness{}, "Lack": service.Lack{}, "Budget": service.Budget{}, "Forecast": service.Forecast{}, "Alarm": service.Alarm{}, "Problem": problem{}, "Taken": takenJSON{}, "Returned": returnedJSON{}, "Parsed": service.Parsed{}, "ParsedCode": service.ParsedCode{},
-	"Trace": ledger.Trace{}, "TraceLine": ledger.Line{}, "TraceGrant": ledger.Grant{}, "Handout": ledger.Handout{}, "Coverage": ledger.Coverage{},
+	"Worker": api.WorkerStatus{}, "Readiness": service.Readiness{}, "Lack": api.Lack{}, "Budget": api.Budget{}, "Forecast": api.Forecast{}, "Alarm": api.Alarm{}, "Problem": problem{}, "Taken": takenJSON{}, "Returned": returnedJSON{}, "Parsed": service.Parsed{}, "ParsedCode": service.ParsedCode{},
+	"Trace": api.Trace{}, "TraceLine": api.TraceLine{}, "TraceGrant": api.TraceGrant{}, "Handout": api.TraceHandout{}, "Coverage": api.TraceCoverage{},
 }
 
 // The document's objects have the keys of the structs behind them.

@@ -5,8 +5,6 @@ import (
 	"fmt"
 
 	"connectrpc.com/connect"
-	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api"
@@ -111,25 +109,32 @@ func (s *adminServer) ListWorkers(ctx context.Context, req *hapaxv1.ListWorkersR
 	return &hapaxv1.ListWorkersResponse{Workers: wire.NewWorkers(workers)}, nil
 }
 
-// An overseer is a store with a configuration, which knows how its pools and worker
-// IDs stand.
-type overseer interface {
+// An operator is a service: beside its store it has a configuration, a guard, plugins and a
+// ledger.
+type operator interface {
 	PoolStatuses(ctx context.Context) ([]api.PoolStatus, error)
 	WorkerStatuses(ctx context.Context, pool string) ([]api.WorkerStatus, error)
 	WorkerStatus(ctx context.Context, pool string, id int64) (api.WorkerStatus, error)
+	Status(ctx context.Context) api.Status
+	Adopt(ctx context.Context, st witness.Statement) (api.Adoption, error)
+	AdoptForeign(ctx context.Context, system, tag string, margin int64, dryRun bool) (api.ForeignAdoption, error)
+	Trace(ctx context.Context, req service.TraceRequest) (api.Trace, error)
+	Plugins() []api.Plugin
+	SetPlugin(ctx context.Context, name string, on *bool, order *int) (api.Plugin, error)
+	Usage(tag string) []api.Usage
 }
 
-// overseen returns the overseer of the store.
-func (s *adminServer) overseen() (overseer, error) {
-	if o, ok := s.store.(overseer); ok {
+// operator returns the service behind the store.
+func (s *adminServer) operator() (operator, error) {
+	if o, ok := s.store.(operator); ok {
 		return o, nil
 	}
-	return nil, fmt.Errorf("%w: the server has no configuration of pools", hapax.ErrNotSupported)
+	return nil, fmt.Errorf("%w: this server is a store alone, without configuration, guard, plugins and ledger", hapax.ErrNotSupported)
 }
 
 // ListPoolStatuses implements hapaxv1connect.AdminServiceHandler.
 func (s *adminServer) ListPoolStatuses(ctx context.Context, _ *hapaxv1.ListPoolStatusesRequest) (*hapaxv1.ListPoolStatusesResponse, error) {
-	o, err := s.overseen()
+	o, err := s.operator()
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +151,7 @@ func (s *adminServer) ListPoolStatuses(ctx context.Context, _ *hapaxv1.ListPoolS
 
 // ListWorkerStatuses implements hapaxv1connect.AdminServiceHandler.
 func (s *adminServer) ListWorkerStatuses(ctx context.Context, req *hapaxv1.ListWorkerStatusesRequest) (*hapaxv1.ListWorkerStatusesResponse, error) {
-	o, err := s.overseen()
+	o, err := s.operator()
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +168,7 @@ func (s *adminServer) ListWorkerStatuses(ctx context.Context, req *hapaxv1.ListW
 
 // GetWorkerStatus implements hapaxv1connect.AdminServiceHandler.
 func (s *adminServer) GetWorkerStatus(ctx context.Context, req *hapaxv1.GetWorkerStatusRequest) (*hapaxv1.GetWorkerStatusResponse, error) {
-	o, err := s.overseen()
+	o, err := s.operator()
 	if err != nil {
 		return nil, err
 	}
@@ -205,118 +210,119 @@ func (s *adminServer) DeletePool(ctx context.Context, req *hapaxv1.DeletePoolReq
 	return &hapaxv1.DeletePoolResponse{Pool: wire.NewPool(pool)}, nil
 }
 
-// A guard is a store that can tell how this node stands with it.
-type guard interface {
-	Guard() *witness.Guarded
-}
-
-// guarded returns the guard around the store.
-func (s *adminServer) guarded() (*witness.Guarded, error) {
-	if g, ok := s.store.(guard); ok && g.Guard() != nil {
-		return g.Guard(), nil
-	}
-	return nil, fmt.Errorf("%w: the server keeps no witness", hapax.ErrNotSupported)
-}
-
-// A standing is a store that can tell how the server stands with it.
-type standing interface {
-	Standing(ctx context.Context) witness.Status
-}
-
 // GetStatus implements hapaxv1connect.AdminServiceHandler. It answers whatever the
-// store does; the nodes are missing where that does not.
+// store does.
 func (s *adminServer) GetStatus(ctx context.Context, _ *hapaxv1.GetStatusRequest) (*hapaxv1.GetStatusResponse, error) {
-	who, ok := s.store.(standing)
-	if !ok {
-		return nil, fmt.Errorf("%w: the server does not know how its store is", hapax.ErrNotSupported)
+	o, err := s.operator()
+	if err != nil {
+		return nil, err
 	}
-	st := who.Standing(ctx)
-	res := &hapaxv1.GetStatusResponse{
-		State: string(st.State), Code: string(st.Code), Why: st.Why, Command: st.Command, Fence: newFence(st.Fence), Missing: newNodes(st.Missing),
-	}
-	if svc, ok := s.store.(interface {
-		Readiness(ctx context.Context) service.Readiness
-	}); ok {
-		ends(res, svc.Readiness(ctx))
-	}
-	if f, ok := s.store.(foreigner); ok {
-		for _, t := range f.Foreign(ctx) {
-			res.Foreign = append(res.Foreign, &hapaxv1.ForeignStatus{Name: t.Name, State: string(t.State), Code: string(t.Code), Why: t.Why, Command: t.Command})
-		}
-	}
-	if g, err := s.guarded(); err == nil {
-		nodes, err := g.Nodes(ctx)
-		if err != nil { // what is wrong with the store the status tells
-			nodes = st.Missing
-		}
-		for i := range nodes {
-			if nodes[i].Self { // its row says what it was when it last wrote it
-				nodes[i].State = string(st.State)
-			}
-		}
-		res.Nodes, res.StoreId = newNodes(nodes), g.Witness().StoreID()
-	}
-	return res, nil
-}
-
-// ends tells for how long there will be numbers, and what is wrong.
-func ends(res *hapaxv1.GetStatusResponse, r service.Readiness) {
-	res.See = r.See
-	if b := r.Budget; b != nil {
-		res.OutageBudget = &hapaxv1.OutageBudget{Kind: b.Kind, Name: b.Name, Seconds: b.Seconds}
-	}
-	for _, f := range r.Forecasts {
-		res.Forecasts = append(res.Forecasts, &hapaxv1.Forecast{What: f.What, Kind: f.Kind, Name: f.Name, Ends: timestamppb.New(f.Ends)})
-	}
-	for _, a := range r.Alarms {
-		res.Alarms = append(res.Alarms, &hapaxv1.Alarm{Name: a.Name, About: a.About, Detail: a.Detail, Since: timestamppb.New(a.Since), See: a.See})
-	}
+	return wire.NewServerStatus(o.Status(ctx)), nil
 }
 
 // Adopt implements hapaxv1connect.AdminServiceHandler.
 func (s *adminServer) Adopt(ctx context.Context, req *hapaxv1.AdoptRequest) (*hapaxv1.AdoptResponse, error) {
-	g, st, err := s.statement(req.GetStatement())
+	a, err := s.adopt(ctx, "", req.GetStatement())
 	if err != nil {
 		return nil, err
 	}
-	a, err := g.Adopt(ctx, st)
-	if err != nil {
-		return nil, wire.OperatorError(err) // it names the nodes that are missing
-	}
-	return &hapaxv1.AdoptResponse{Adoption: newAdoption(a)}, nil
+	return &hapaxv1.AdoptResponse{Adoption: wire.NewAdoption(a)}, nil
 }
 
 // SettleNode implements hapaxv1connect.AdminServiceHandler.
 func (s *adminServer) SettleNode(ctx context.Context, req *hapaxv1.SettleNodeRequest) (*hapaxv1.SettleNodeResponse, error) {
-	g, st, err := s.statement(req.GetStatement())
+	a, err := s.adopt(ctx, req.GetNode(), req.GetStatement())
 	if err != nil {
 		return nil, err
 	}
-	st.Row = req.GetNode()
-	a, err := g.Settle(ctx, st)
-	if err != nil {
-		return nil, wire.OperatorError(err)
-	}
-	return &hapaxv1.SettleNodeResponse{Adoption: newAdoption(a)}, nil
+	return &hapaxv1.SettleNodeResponse{Adoption: wire.NewAdoption(a)}, nil
 }
 
-// A foreigner is a server that stands in for foreign systems.
-type foreigner interface {
-	Foreign(ctx context.Context) []service.ForeignStatus
-	AdoptForeign(ctx context.Context, system, tag string, margin int64, dryRun bool) (driver.Foreign, error)
+// adopt carries out what an operator says of one node, or of all that are missing.
+func (s *adminServer) adopt(ctx context.Context, node string, m *hapaxv1.Statement) (api.Adoption, error) {
+	st, err := statement(m)
+	if err != nil {
+		return api.Adoption{}, err
+	}
+	st.Row = node
+	o, err := s.operator()
+	if err != nil {
+		return api.Adoption{}, err
+	}
+	a, err := o.Adopt(ctx, st)
+	if err != nil {
+		return a, wire.OperatorError(err) // it names the nodes that are missing
+	}
+	return a, nil
 }
 
 // AdoptForeign implements hapaxv1connect.AdminServiceHandler.
 func (s *adminServer) AdoptForeign(ctx context.Context, req *hapaxv1.AdoptForeignRequest) (*hapaxv1.AdoptForeignResponse, error) {
-	f, ok := s.store.(foreigner)
-	if !ok {
-		return nil, fmt.Errorf("%w: the server stands in for no foreign system", hapax.ErrNotSupported)
+	o, err := s.operator()
+	if err != nil {
+		return nil, err
 	}
-	a, err := f.AdoptForeign(ctx, req.GetSystem(), req.GetKey(), req.GetMargin(), req.GetDryRun())
+	a, err := o.AdoptForeign(ctx, req.GetSystem(), req.GetKey(), req.GetMargin(), req.GetDryRun())
 	if err != nil {
 		return nil, wire.OperatorError(err)
 	}
-	return &hapaxv1.AdoptForeignResponse{Why: a.Why, Skipped: a.Skipped, Raised: newRaised(a.Raised)}, nil
+	return wire.NewForeignAdoption(a), nil
+}
+
+// Trace implements hapaxv1connect.AdminServiceHandler.
+func (s *adminServer) Trace(ctx context.Context, req *hapaxv1.TraceRequest) (*hapaxv1.TraceResponse, error) {
+	o, err := s.operator()
+	if err != nil {
+		return nil, err
+	}
+	t, err := o.Trace(ctx, service.TraceRequest{Text: req.GetNumber(), Code: req.GetCode(), Tag: req.GetTag(), Layout: req.GetLayout()})
+	if err != nil {
+		return nil, err
+	}
+	return wire.NewTrace(t), nil
+}
+
+// ListPlugins implements hapaxv1connect.AdminServiceHandler.
+func (s *adminServer) ListPlugins(context.Context, *hapaxv1.ListPluginsRequest) (*hapaxv1.ListPluginsResponse, error) {
+	o, err := s.operator()
+	if err != nil {
+		return nil, err
+	}
+	res := &hapaxv1.ListPluginsResponse{}
+	for _, p := range o.Plugins() {
+		res.Plugins = append(res.Plugins, wire.NewPlugin(p))
+	}
+	return res, nil
+}
+
+// SetPlugin implements hapaxv1connect.AdminServiceHandler.
+func (s *adminServer) SetPlugin(ctx context.Context, req *hapaxv1.SetPluginRequest) (*hapaxv1.SetPluginResponse, error) {
+	o, err := s.operator()
+	if err != nil {
+		return nil, err
+	}
+	var order *int
+	if req.Order != nil {
+		order = new(int(req.GetOrder()))
+	}
+	p, err := o.SetPlugin(ctx, req.GetName(), req.On, order)
+	if err != nil {
+		return nil, err
+	}
+	return &hapaxv1.SetPluginResponse{Plugin: wire.NewPlugin(p)}, nil
+}
+
+// GetUsage implements hapaxv1connect.AdminServiceHandler.
+func (s *adminServer) GetUsage(_ context.Context, req *hapaxv1.GetUsageRequest) (*hapaxv1.GetUsageResponse, error) {
+	o, err := s.operator()
+	if err != nil {
+		return nil, err
+	}
+	res := &hapaxv1.GetUsageResponse{}
+	for _, u := range o.Usage(req.GetTag()) {
+		res.Usages = append(res.Usages, wire.NewUsage(u))
+	}
+	return res, nil
 }
 
 // maxStatement bounds a request with witness files, in bytes; larger ones are given to
@@ -332,54 +338,18 @@ func statements(spec connect.Spec) []connect.HandlerOption {
 	return nil
 }
 
-// statement returns what an operator says, and the guard that hears it.
-func (s *adminServer) statement(m *hapaxv1.Statement) (*witness.Guarded, witness.Statement, error) {
+// statement returns what an operator says.
+func statement(m *hapaxv1.Statement) (witness.Statement, error) {
 	if m == nil { // earlier versions asked otherwise, and would have their dry run taken for the real thing
-		return nil, witness.Statement{}, &hapax.ValueError{Field: "statement", Value: "(none)", Allowed: "a statement, which commands of an earlier version do not make; this server is hapax " + hapax.Version() + ": use the command of that version", Err: hapax.ErrInvalidArgument}
+		return witness.Statement{}, &hapax.ValueError{Field: "statement", Value: "(none)", Allowed: "a statement, which commands of an earlier version do not make; this server is hapax " + hapax.Version() + ": use the command of that version", Err: hapax.ErrInvalidArgument}
 	}
 	st := witness.Statement{Floor: m.GetFloor(), Ahead: m.GetAhead().AsDuration(), DryRun: m.GetDryRun()}
 	for _, text := range m.GetWitness() {
 		t, err := witness.DecodeTestimony(text)
 		if err != nil {
-			return nil, st, &hapax.ValueError{Field: "witness", Value: fmt.Sprintf("(%d bytes)", len(text)), Allowed: "the text of a witness file: " + hapax.Message(err), Err: hapax.ErrInvalidArgument}
+			return st, &hapax.ValueError{Field: "witness", Value: fmt.Sprintf("(%d bytes)", len(text)), Allowed: "the text of a witness file: " + hapax.Message(err), Err: hapax.ErrInvalidArgument}
 		}
 		st.Witness = append(st.Witness, t)
 	}
-	g, err := s.guarded()
-	return g, st, err
-}
-
-func newAdoption(a witness.Adoption) *hapaxv1.Adoption {
-	m := &hapaxv1.Adoption{
-		StoreId: a.StoreID, Other: a.Other, Fence: newFence(a.Fence), Spoke: int64(a.Spoke),
-		Missing: newNodes(a.Missing), Stated: newNodes(a.Stated), ProposedFloor: a.Proposed,
-	}
-	m.Raised = newRaised(a.Raised)
-	return m
-}
-
-func newRaised(raised []driver.Raised) (all []*hapaxv1.RaisedMark) {
-	for _, r := range raised {
-		all = append(all, &hapaxv1.RaisedMark{Tag: r.Tag, Pool: r.Pool, Worker: r.Worker, From: r.From, To: r.To})
-	}
-	return all
-}
-
-func newNodes(nodes []witness.Node) []*hapaxv1.Node {
-	var all []*hapaxv1.Node
-	for _, n := range nodes {
-		m := &hapaxv1.Node{Row: n.Row, Name: n.Name, Address: n.Address, State: n.State, Beats: n.Beats, Grants: n.Grants, Self: n.Self}
-		if n.Seen > 0 {
-			m.Seen = durationpb.New(n.Seen)
-		}
-		all = append(all, m)
-	}
-	return all
-}
-
-func newFence(f *witness.Fence) *hapaxv1.Fence {
-	if f == nil {
-		return nil
-	}
-	return &hapaxv1.Fence{Id: f.ID, Name: f.Node, At: timestamppb.New(f.At), Why: f.Why}
+	return st, nil
 }
