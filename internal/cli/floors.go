@@ -3,7 +3,8 @@ package cli
 import (
 	"github.com/spf13/pflag"
 
-	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/api"
+	"github.com/hapax-id/hapax/internal/service/define"
 	"github.com/hapax-id/hapax/store/driver"
 )
 
@@ -13,15 +14,15 @@ func floorFlags(flags *pflag.FlagSet) *[]string {
 
 // floorExtra puts columns into a tag's Extra.
 func floorExtra(extra string, given []string) (string, error) {
-	var all []service.FloorFrom
+	var all []api.FloorFrom
 	for _, text := range given {
-		f, err := service.ParseFloor(text)
+		f, err := define.ParseFloor(text)
 		if err != nil {
 			return "", err
 		}
 		all = append(all, f)
 	}
-	return service.WithFloors(extra, all)
+	return define.WithFloors(extra, all)
 }
 
 // floorUpdate puts what is said of columns into an update.
@@ -37,9 +38,9 @@ func floorUpdate(u *driver.TagUpdate, given []string, none, stated bool) error {
 	case len(given) > 0:
 		extra, err = floorExtra(extra, given)
 	case none:
-		extra, err = service.WithFloors(extra, service.FloorsNone())
+		extra, err = define.WithFloors(extra, define.FloorsNone())
 	case stated:
-		extra, err = service.WithFloors(extra, service.FloorsStated())
+		extra, err = define.WithFloors(extra, define.FloorsStated())
 	default:
 		return nil
 	}

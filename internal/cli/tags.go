@@ -12,7 +12,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/client"
-	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/service/define"
 	"github.com/hapax-id/hapax/store/driver"
 )
 
@@ -29,12 +29,12 @@ func tagCells(t hapax.Tag) []string {
 		}
 		return strconv.FormatInt(v, 10)
 	}
-	spec, _ := service.CodeOf(t)
+	d := define.See(t)
 	state := "live"
 	if t.Deleted {
 		state = "deleted"
 	}
-	return []string{t.Name, service.StrategyName(t), number(t.Mark), number(t.Step), number(t.MinStep), number(t.MaxStep), dash(t.Pool), dash(spec), state}
+	return []string{t.Name, d.StrategyName(), number(t.Mark), number(t.Step), number(t.MinStep), number(t.MaxStep), dash(t.Pool), dash(d.Says.Spec), state}
 }
 
 func tagsCommand() *cobra.Command {
@@ -71,7 +71,7 @@ func tagsListCommand() *cobra.Command {
 					if tag.Deleted && !*all {
 						continue
 					}
-					if err := out.add(service.TagOf(tag), tagCells(tag)...); err != nil {
+					if err := out.add(define.Shown(tag), tagCells(tag)...); err != nil {
 						return err
 					}
 				}
@@ -104,7 +104,7 @@ func oneTag(use, short string, prepare func(*pflag.FlagSet) func(context.Context
 				return err
 			}
 			out := newOutput(cmd, *asJSON, tagHeader...)
-			if err := out.add(service.TagOf(tag), tagCells(tag)...); err != nil {
+			if err := out.add(define.Shown(tag), tagCells(tag)...); err != nil {
 				return err
 			}
 			return out.flush()
@@ -161,7 +161,7 @@ func printTag(cmd *cobra.Command, tag hapax.Tag, usage []client.Usage, asJSON bo
 	j := struct {
 		api.Tag
 		Usage []client.Usage `json:"usage,omitempty"`
-	}{service.TagOf(tag), usage}
+	}{define.Shown(tag), usage}
 	out := newOutput(cmd, asJSON, tagHeader...)
 	if err := out.add(j, tagCells(tag)...); err != nil {
 		return err
@@ -206,10 +206,10 @@ func tagsCreateCommand() *cobra.Command {
 			if *strategy != "" && !flags.Changed("kind") {
 				*kind = ""
 			}
-			def, err := service.WithStrategy(hapax.Tag{
+			def, err := define.WithStrategy(hapax.Tag{
 				Name: name, Kind: hapax.Kind(*kind), Pool: *pool,
 				Start: *start, Step: *step, MinStep: *minStep, MaxStep: *maxStep, Delta: *delta, Remainder: *remainder,
-				Extra: service.CodeExtra(*code, *zone),
+				Extra: define.CodeExtra(*code, *zone),
 			}, *strategy)
 			if err == nil && len(*floors) > 0 {
 				def.Extra, err = floorExtra(def.Extra, *floors)
@@ -255,7 +255,7 @@ func tagsSetCommand() *cobra.Command {
 				Floor: given("floor", floor),
 			}
 			if *code != "" {
-				u.Extra = new(service.CodeExtra(*code, *zone))
+				u.Extra = new(define.CodeExtra(*code, *zone))
 			}
 			if err := floorUpdate(&u, *floors, *noFloors, *stated); err != nil {
 				return hapax.Tag{}, err

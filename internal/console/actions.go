@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/internal/service/define"
 	"github.com/hapax-id/hapax/store/driver"
 )
 
@@ -32,7 +32,7 @@ type createForm struct {
 
 // tag returns the definition that the form describes.
 func (f createForm) tag() (hapax.Tag, error) {
-	tag := hapax.Tag{Name: f.Name, Kind: hapax.Kind(f.Kind), Extra: service.CodeExtra(f.Code, f.Zone)}
+	tag := hapax.Tag{Name: f.Name, Kind: hapax.Kind(f.Kind), Extra: define.CodeExtra(f.Code, f.Zone)}
 	if tag.Kind == hapax.KindSnowflake {
 		tag.Pool = cmp.Or(f.Pool, hapax.DefaultPool)
 		return tag, nil
@@ -153,7 +153,7 @@ func (c *Console) createTag(v *visit) error {
 	if would.Tag, would.Revived, err = c.svc.WouldCreate(v.Context(), tag); err != nil {
 		return c.showTags(v, statusOf(err), b, messageOf(err))
 	}
-	would.Code, _ = service.CodeOf(would.Tag)
+	would.Code = define.See(would.Tag).Says.Spec
 	if would.Tag.Pool != "" {
 		if l, err := c.svc.PoolLayout(v.Context(), would.Tag.Pool); err == nil {
 			would.Ends = l.Ends()

@@ -6,6 +6,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/service/define"
 	"github.com/hapax-id/hapax/internal/signals"
 	"github.com/hapax-id/hapax/store/driver"
 )
@@ -23,7 +24,7 @@ func (d *doctor) floors(ctx context.Context, store driver.Store) {
 		}
 		for _, t := range page {
 			after = t.Name
-			columns := service.FloorsOf(t)
+			columns := define.FloorsOf(t)
 			if t.Deleted || len(columns) == 0 {
 				continue
 			}

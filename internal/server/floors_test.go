@@ -23,6 +23,7 @@ import (
 	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/service/define"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/sqlstore"
@@ -191,7 +192,7 @@ func (s *shop) open(n *node) {
 		tag = service.TagConfig{Kind: hapax.KindSnowflake}
 	}
 	if s.floors {
-		tag.FloorFrom = []service.FloorFrom{{URL: s.reference, Table: "orders", Column: "id"}}
+		tag.FloorFrom = []api.FloorFrom{{URL: s.reference, Table: "orders", Column: "id"}}
 	}
 	n.Service, err = service.New(s.t.Context(), n.guard, service.Options{
 		Tags: map[string]service.TagConfig{"orders": tag}, Floors: Columns, Logger: slog.New(n.logs), Clock: &s.clock,
@@ -447,7 +448,7 @@ func TestColumnThatCannotBeRead(t *testing.T) {
 	if _, err := next(); err == nil {
 		t.Error("a tag whose column cannot be read is issued")
 	}
-	extra, err := service.WithFloors("", service.FloorsStated())
+	extra, err := define.WithFloors("", define.FloorsStated())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -463,7 +464,7 @@ func TestColumnThatCannotBeRead(t *testing.T) {
 	if err != nil || int64(id) < floor {
 		t.Errorf("once an operator has spoken: %d, %v", id, err)
 	}
-	if tag, err := n.Tag(t.Context(), "orders"); err != nil || len(service.FloorsOf(tag)) != 1 {
+	if tag, err := n.Tag(t.Context(), "orders"); err != nil || len(define.FloorsOf(tag)) != 1 {
 		t.Errorf("the columns are gone: %+v, %v", tag, err)
 	}
 }
@@ -519,14 +520,14 @@ func TestSetFloors(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("FLOORS_TEST_DEAF", "postgres://u@127.0.0.1:1/x")
-	set := func(all ...service.FloorFrom) (hapax.Tag, error) {
-		extra, err := service.WithFloors("", all)
+	set := func(all ...api.FloorFrom) (hapax.Tag, error) {
+		extra, err := define.WithFloors("", all)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return n.UpdateTag(t.Context(), "orders", driver.TagUpdate{Extra: &extra})
 	}
-	for name, f := range map[string]service.FloorFrom{
+	for name, f := range map[string]api.FloorFrom{
 		"a password in it": {URL: s.ordersURL, Table: "orders", Column: "id"},
 		"no such column":   {URL: s.reference, Table: "orders", Column: "none"},
 		"no numbers":       {URL: s.reference, Table: "texts", Column: "id"},
@@ -542,8 +543,8 @@ func TestSetFloors(t *testing.T) {
 			t.Errorf("%s is told as %v", name, err)
 		}
 	}
-	tag, err := set(service.FloorFrom{URL: s.reference, Table: "orders", Column: "id"})
-	if err != nil || tag.Mark != 4712 || len(service.FloorsOf(tag)) != 1 {
+	tag, err := set(api.FloorFrom{URL: s.reference, Table: "orders", Column: "id"})
+	if err != nil || tag.Mark != 4712 || len(define.FloorsOf(tag)) != 1 {
 		t.Errorf("the tag is %+v, %v", tag, err)
 	}
 	if id, err := n.Next(t.Context(), "orders"); err != nil || id < 4712 {
@@ -560,7 +561,7 @@ func TestSetFloors(t *testing.T) {
 	if len(d.found) != 1 || d.found[0].Harm != HarmDanger {
 		t.Errorf("doctor finds %+v", d.found)
 	}
-	if tag, err = set(service.FloorsNone()...); err != nil || tag.Extra != "" {
+	if tag, err = set(define.FloorsNone()...); err != nil || tag.Extra != "" {
 		t.Errorf("the tag is %+v, %v", tag, err)
 	}
 }

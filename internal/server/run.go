@@ -26,6 +26,7 @@ import (
 	"github.com/hapax-id/hapax/internal/ledger"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/internal/service/define"
 )
 
 // strangersGrace is how long a stop waits for clients that have shown nothing.
@@ -165,7 +166,7 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	}
 	opts.Holder, opts.Cache, opts.Ledger = node.Instance, node.cache, node.Ledger
 	opts.StoreWarnings = node.warned.snapshot
-	store.Store = ledger.Store{Store: node.Store, Ledger: node.Ledger, Maker: service.MakerOf}
+	store.Store = ledger.Store{Store: node.Store, Ledger: node.Ledger, Maker: define.MakerOf}
 	if node.Guard == nil {
 		log.Warn("the store forgets everything when the server stops: its numbers will repeat", "store", c.Store)
 	}

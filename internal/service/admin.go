@@ -11,6 +11,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/internal/service/define"
 	"github.com/hapax-id/hapax/store/driver"
 )
 
@@ -37,10 +38,10 @@ func (s *Service) Tags(ctx context.Context, after string, limit int) ([]hapax.Ta
 // client's, and without one the options' NoAutoCreate and MaxTags apply.
 // ErrTagExists, ErrTagDeleted, ErrKindMismatch, ErrLimitExceeded.
 func (s *Service) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
-	if err := checkForm("tag", tag.Name); err != nil {
+	if err := define.CheckForm("tag", tag.Name); err != nil {
 		return hapax.Tag{}, err
 	}
-	if isPeriodLine(tag.Name) && mode == hapax.CreateFirstUse { // a client leases from it
+	if define.IsPeriodLine(tag.Name) && mode == hapax.CreateFirstUse { // a client leases from it
 		return admin(ctx, s, func(ctx context.Context) (hapax.Tag, error) {
 			line, _, err := s.lineTag(ctx, tag.Name)
 			return line, err
@@ -96,7 +97,7 @@ func (s *Service) settle(ctx context.Context, tag hapax.Tag, mode hapax.CreateMo
 // WouldCreate returns the tag that CreateTag would store with CreateExplicit, and the
 // tombstone that it would revive; nil if there is none. It changes nothing.
 func (s *Service) WouldCreate(ctx context.Context, tag hapax.Tag) (would hapax.Tag, tombstone *hapax.Tag, err error) {
-	if err := checkForm("tag", tag.Name); err != nil {
+	if err := define.CheckForm("tag", tag.Name); err != nil {
 		return would, nil, err
 	}
 	if would, err = s.settle(ctx, tag, hapax.CreateExplicit); err != nil {
@@ -143,7 +144,7 @@ func (s *Service) mayCreate(ctx context.Context, tag hapax.Tag) (undo func(), er
 // create creates a tag. The columns of one that is created explicitly are read at once,
 // those of another before its first grant.
 func (s *Service) create(ctx context.Context, tag hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
-	if mode != hapax.CreateExplicit || len(FloorsOf(tag)) == 0 {
+	if mode != hapax.CreateExplicit || len(define.FloorsOf(tag)) == 0 {
 		return s.store.CreateTag(ctx, tag, mode)
 	}
 	least, note, err := s.readFloors(ctx, tag, tag.Extra)
@@ -209,13 +210,13 @@ func (s *Service) DeleteTag(ctx context.Context, name string) (hapax.Tag, error)
 	if err != nil {
 		return t, err
 	}
-	if !isPeriodLine(name) {
+	if !define.IsPeriodLine(name) {
 		s.mu.Lock()
 		s.live = max(s.live-1, -1)
 		s.mu.Unlock()
 	}
 	s.reopen(name)
-	if c, err := s.opts.code(t); err == nil && c.hasPeriod() {
+	if c, err := s.opts.code(t); err == nil && c.HasPeriod() {
 		_, err = admin(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.dropLines(ctx, name) })
 		if err != nil {
 			s.log.Warn("the lines of a deleted tag are still there; nothing is issued from them", "tag", name, "err", err)
@@ -250,7 +251,7 @@ func (s *Service) Workers(ctx context.Context, pool string) ([]driver.Worker, er
 func (s *Service) CreatePool(ctx context.Context, pool, layout string) (driver.Pool, error) {
 	l, err := hapax.ParseLayout(layout)
 	if err == nil {
-		err = checkForm("pool", pool)
+		err = define.CheckForm("pool", pool)
 	}
 	if err != nil {
 		return driver.Pool{}, err

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/service/define"
 )
 
 // maxBounds is how many tags' bounds are remembered.
@@ -21,11 +22,10 @@ type bounds struct {
 
 type bound struct {
 	step, most, delta int64
-	kind              hapax.Kind
-	extra             string
+	def               define.Tag // what the tag says, as of when it was noted
 }
 
-func boundOf(t hapax.Tag) bound { return bound{t.Step, t.MaxStep, max(1, t.Delta), t.Kind, t.Extra} }
+func boundOf(t hapax.Tag) bound { return bound{t.Step, t.MaxStep, max(1, t.Delta), define.See(t)} }
 
 func (b *bounds) note(t hapax.Tag) {
 	b.mu.Lock()
@@ -66,7 +66,7 @@ func (s *Service) leasable(ctx context.Context, tag string, n int64) (int64, err
 	case n < 0 || n > b.most:
 		return 0, outOfRange("n", n, fmt.Sprintf("0, for the tag's step, to its max_step (%d)", b.most))
 	}
-	plugins, err := s.pluginsOf(ctx, hapax.Tag{Name: tag, Kind: b.kind, Extra: b.extra})
+	plugins, err := s.pluginsOf(ctx, b.def)
 	if err == nil {
 		err = s.mayLease(ctx, plugins, n)
 	}
@@ -75,8 +75,8 @@ func (s *Service) leasable(ctx context.Context, tag string, n int64) (int64, err
 
 // pluginsOf returns the tag whose plugins count where numbers of a tag are leased:
 // the same, or that of which it is a period's line.
-func (s *Service) pluginsOf(ctx context.Context, t hapax.Tag) (hapax.Tag, error) {
-	of, _, ok := cutLine(t.Name)
+func (s *Service) pluginsOf(ctx context.Context, t define.Tag) (define.Tag, error) {
+	of, _, ok := define.CutLine(t.Name)
 	if !ok {
 		return t, nil
 	}
@@ -87,8 +87,12 @@ func (s *Service) pluginsOf(ctx context.Context, t hapax.Tag) (hapax.Tag, error)
 	if err != nil {
 		return t, err
 	}
-	if c, err := s.opts.code(parent); err != nil || !c.hasPeriod() {
+	p, err := define.Read(parent)
+	if err != nil {
 		return t, err
 	}
-	return parent, nil
+	if c, err := s.opts.keys().Code(p); err != nil || !c.HasPeriod() {
+		return t, err
+	}
+	return p, nil
 }

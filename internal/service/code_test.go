@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/service/define"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/storetest"
@@ -78,8 +79,8 @@ func TestNumbersRestartAtMidnight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := setHandClock(berlin(t, "2026-11-21 23:59:58"))
 		s := open(t, memstore.New(), Options{Clock: clock})
-		tag := mustCreate(t, s, hapax.Tag{Name: "invoices", Extra: CodeExtra("INV-{yyyy}{MM}{dd}-{seq:6}{check}", "Europe/Berlin")})
-		if spec, _ := CodeOf(tag); spec != invoiceSpec {
+		tag := mustCreate(t, s, hapax.Tag{Name: "invoices", Extra: define.CodeExtra("INV-{yyyy}{MM}{dd}-{seq:6}{check}", "Europe/Berlin")})
+		if spec, _ := codeNow(tag); spec != invoiceSpec {
 			t.Errorf("the stored spec is %q, want %q", spec, invoiceSpec)
 		}
 		want := func(codes ...string) {
@@ -124,7 +125,7 @@ func TestOldLinesAreClosedAndRetired(t *testing.T) {
 		store := memstore.New()
 		clock := setHandClock(berlin(t, "2026-11-21 12:00:00"))
 		s := open(t, store, Options{Clock: clock, RetireLines: 48 * time.Hour, TagIdle: 1000 * time.Hour, looks: time.Hour})
-		mustCreate(t, s, hapax.Tag{Name: "invoices", Extra: CodeExtra(invoiceSpec, "")})
+		mustCreate(t, s, hapax.Tag{Name: "invoices", Extra: define.CodeExtra(invoiceSpec, "")})
 		mustCodes(t, s, "invoices", 3)
 		const line = "invoices@@20261121"
 		wait := func(at string) hapax.Tag {
@@ -198,7 +199,7 @@ func playCodes(t *testing.T, store driver.Store, seed uint64, broken bool) (twic
 	specs := []string{
 		"{zone:Europe/Berlin}{yyyy}{MM}{dd}-{seq:5+}", "{zone:Europe/Berlin}{yyyy}{MM}{dd}{HH}-{seq:5+}", "{zone:Europe/Berlin}{GGGG}{ww}-{seq:3+}{check}",
 	}
-	mustCreate(t, w.nodes[0].svc, hapax.Tag{Name: "t", Step: 3, MinStep: 1, Extra: CodeExtra(specs[random.IntN(len(specs))], "")})
+	mustCreate(t, w.nodes[0].svc, hapax.Tag{Name: "t", Step: 3, MinStep: 1, Extra: define.CodeExtra(specs[random.IntN(len(specs))], "")})
 	seen := map[string]bool{}
 	for range 80 {
 		n := w.nodes[random.IntN(len(w.nodes))]
@@ -258,7 +259,7 @@ type resetting struct {
 
 func (r *resetting) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
 	a, err := r.Store.Allocate(ctx, tag, n, last)
-	_, period, ok := cutLine(tag)
+	_, period, ok := define.CutLine(tag)
 	if err != nil || !ok {
 		return a, err
 	}
@@ -287,7 +288,7 @@ func TestACounterThatIsSetBackIsCaught(t *testing.T) {
 
 func TestTextsOfATypo(t *testing.T) {
 	bubble(t, Options{}, func(t *testing.T, s *Service, _ *storetest.Faults) {
-		mustCreate(t, s, hapax.Tag{Name: "invoices", Extra: CodeExtra(invoiceSpec, "")})
+		mustCreate(t, s, hapax.Tag{Name: "invoices", Extra: define.CodeExtra(invoiceSpec, "")})
 		for name, c := range map[string]struct{ text, allowed string }{
 			"check":    {"INV-20261121-0000019", `position 20, where "9" stands`},
 			"letter":   {"INV-20261121-OOOOO18", `a character of 0123456789 at position 14, where "O" stands; perhaps INV-20261121-0000018 is meant`},
@@ -311,21 +312,21 @@ func TestCodeDefinitions(t *testing.T) {
 			tag  hapax.Tag
 			want string // in the error; empty: none
 		}{
-			"plain":               {hapax.Tag{Name: "a", Extra: CodeExtra("{id:6}", "")}, ""},
-			"canonical":           {hapax.Tag{Name: "b", Extra: CodeExtra("{id:8:crockford32:feistel=k1}", "")}, ""},
-			"bad spec":            {hapax.Tag{Name: "c", Extra: CodeExtra("{id:6", "")}, "position 1"},
-			"no key":              {hapax.Tag{Name: "c", Extra: CodeExtra("{id:8:36:feistel=k3}", "")}, `"k3" is missing`},
-			"no zone":             {hapax.Tag{Name: "c", Extra: CodeExtra("{yyyy}-{seq:6}", "")}, "zone"},
+			"plain":               {hapax.Tag{Name: "a", Extra: define.CodeExtra("{id:6}", "")}, ""},
+			"canonical":           {hapax.Tag{Name: "b", Extra: define.CodeExtra("{id:8:crockford32:feistel=k1}", "")}, ""},
+			"bad spec":            {hapax.Tag{Name: "c", Extra: define.CodeExtra("{id:6", "")}, "position 1"},
+			"no key":              {hapax.Tag{Name: "c", Extra: define.CodeExtra("{id:8:36:feistel=k3}", "")}, `"k3" is missing`},
+			"no zone":             {hapax.Tag{Name: "c", Extra: define.CodeExtra("{yyyy}-{seq:6}", "")}, "zone"},
 			"unknown field":       {hapax.Tag{Name: "c", Extra: `{"code":1,"spec":"{id:6}","x":1}`}, "this version"},
 			"later version":       {hapax.Tag{Name: "c", Extra: `{"code":2,"spec":"{id:6}"}`}, "this version"},
 			"more behind":         {hapax.Tag{Name: "c", Extra: `{"code":1,"spec":"{id:6}"} {}`}, "this version"},
 			"not a code":          {hapax.Tag{Name: "d", Extra: `{"else":1}`}, ""},
 			"old of the same":     {hapax.Tag{Name: "c", Extra: `{"code":1,"spec":"{id:6}","old":["{id:6:36}"]}`}, "another shape"},
-			"snowflake":           {hapax.Tag{Name: "e", Kind: hapax.KindSnowflake, Extra: CodeExtra("{id:13:crockford32}", "")}, ""},
-			"snowflake by day":    {hapax.Tag{Name: "f", Kind: hapax.KindSnowflake, Extra: CodeExtra(invoiceSpec, "")}, "without a period"},
+			"snowflake":           {hapax.Tag{Name: "e", Kind: hapax.KindSnowflake, Extra: define.CodeExtra("{id:13:crockford32}", "")}, ""},
+			"snowflake by day":    {hapax.Tag{Name: "f", Kind: hapax.KindSnowflake, Extra: define.CodeExtra(invoiceSpec, "")}, "without a period"},
 			"name of a line":      {hapax.Tag{Name: "a@@20261121"}, "lines of tags"},
 			"name almost a line":  {hapax.Tag{Name: "a@@2026112"}, ""},
-			"too long for a line": {hapax.Tag{Name: strings.Repeat("x", 117), Extra: CodeExtra(invoiceSpec, "")}, "116 bytes"},
+			"too long for a line": {hapax.Tag{Name: strings.Repeat("x", 117), Extra: define.CodeExtra(invoiceSpec, "")}, "116 bytes"},
 		} {
 			_, err := s.CreateTag(t.Context(), c.tag, hapax.CreateExplicit)
 			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
@@ -338,10 +339,10 @@ func TestCodeDefinitions(t *testing.T) {
 func TestCodesSupersedeEachOther(t *testing.T) {
 	keys := map[string][]byte{"k1": []byte("0123456789abcdef"), "k2": []byte("another key of ours")}
 	bubble(t, Options{CodeKeys: keys}, func(t *testing.T, s *Service, _ *storetest.Faults) {
-		mustCreate(t, s, hapax.Tag{Name: "coupons", Extra: CodeExtra("A{id:8:crockford32:feistel=k1}", "")})
+		mustCreate(t, s, hapax.Tag{Name: "coupons", Extra: define.CodeExtra("A{id:8:crockford32:feistel=k1}", "")})
 		before := mustCodes(t, s, "coupons", 2)
 		set := func(spec string) error {
-			extra := CodeExtra(spec, "")
+			extra := define.CodeExtra(spec, "")
 			_, err := s.UpdateTag(t.Context(), "coupons", driver.TagUpdate{Extra: &extra})
 			return err
 		}
@@ -374,12 +375,12 @@ func TestCodesSupersedeEachOther(t *testing.T) {
 		if _, err := s.DeleteTag(t.Context(), "coupons"); err != nil {
 			t.Fatal(err)
 		}
-		_, err := s.CreateTag(t.Context(), hapax.Tag{Name: "coupons", Extra: CodeExtra("A{id:8:crockford32:feistel=k2}", "")}, hapax.CreateExplicit)
+		_, err := s.CreateTag(t.Context(), hapax.Tag{Name: "coupons", Extra: define.CodeExtra("A{id:8:crockford32:feistel=k2}", "")}, hapax.CreateExplicit)
 		if err == nil {
 			t.Error("a tag was revived with a code whose texts are taken")
 		}
-		tag := mustCreate(t, s, hapax.Tag{Name: "coupons", Extra: CodeExtra("B{id:8:crockford32:feistel=k2}", "")})
-		if _, old := CodeOf(tag); len(old) != 1 {
+		tag := mustCreate(t, s, hapax.Tag{Name: "coupons", Extra: define.CodeExtra("B{id:8:crockford32:feistel=k2}", "")})
+		if _, old := codeNow(tag); len(old) != 1 {
 			t.Errorf("the revived tag has the old codes %q", old)
 		}
 	})
@@ -387,7 +388,7 @@ func TestCodesSupersedeEachOther(t *testing.T) {
 
 func TestWhatACodeCannotShowIsRefused(t *testing.T) {
 	bubble(t, Options{}, func(t *testing.T, s *Service, _ *storetest.Faults) {
-		mustCreate(t, s, hapax.Tag{Name: "few", Extra: CodeExtra("{id:1}", "")})
+		mustCreate(t, s, hapax.Tag{Name: "few", Extra: define.CodeExtra("{id:1}", "")})
 		mustCodes(t, s, "few", 9)
 		if _, err := s.NextCodes(t.Context(), "few", 1); !errors.Is(err, hapax.ErrLineExhausted) {
 			t.Errorf("got %v, want ErrLineExhausted", err)
@@ -401,7 +402,7 @@ func TestWhatACodeCannotShowIsRefused(t *testing.T) {
 func TestLeasesOfTagsWithPeriods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, memstore.New(), Options{Clock: setHandClock(berlin(t, "2026-11-21 12:00:00"))})
-		mustCreate(t, s, hapax.Tag{Name: "invoices", Step: 10, Extra: CodeExtra(invoiceSpec, "")})
+		mustCreate(t, s, hapax.Tag{Name: "invoices", Step: 10, Extra: define.CodeExtra(invoiceSpec, "")})
 		if _, err := s.Allocate(t.Context(), "invoices", 1, ""); err == nil || !strings.Contains(err.Error(), "invoices@@20261121") {
 			t.Errorf("Allocate returned %v, want the line's name", err)
 		}
@@ -429,7 +430,7 @@ func TestDeletingATagDeletesItsLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		s := open(t, store, Options{Clock: setHandClock(berlin(t, "2026-11-21 12:00:00"))})
-		mustCreate(t, s, hapax.Tag{Name: "invoices", Extra: CodeExtra(invoiceSpec, "")})
+		mustCreate(t, s, hapax.Tag{Name: "invoices", Extra: define.CodeExtra(invoiceSpec, "")})
 		mustCodes(t, s, "invoices", 3)
 		if _, err := s.DeleteTag(t.Context(), "invoices"); err != nil {
 			t.Fatal(err)
@@ -440,7 +441,7 @@ func TestDeletingATagDeletesItsLines(t *testing.T) {
 		if tag, err := store.Tag(t.Context(), "invoices@@20261121"); err != nil || !tag.Deleted {
 			t.Errorf("the line is %+v, %v", tag, err)
 		}
-		mustCreate(t, s, hapax.Tag{Name: "invoices", Extra: CodeExtra(invoiceSpec, "")})
+		mustCreate(t, s, hapax.Tag{Name: "invoices", Extra: define.CodeExtra(invoiceSpec, "")})
 		if got := mustCodes(t, s, "invoices", 1)[0]; got <= "INV-20261121-0000039" {
 			t.Errorf("the revived tag issued %s", got)
 		}
@@ -468,4 +469,10 @@ func TestKeysAreChecked(t *testing.T) {
 			t.Errorf("%v: got %v", slices.Collect(maps.Keys(keys)), err)
 		}
 	}
+}
+
+// codeNow returns the spec of a tag's code, and those that it had before.
+func codeNow(t hapax.Tag) (spec string, old []string) {
+	says := define.See(t).Says
+	return says.Spec, says.Old
 }

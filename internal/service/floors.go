@@ -12,23 +12,8 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api"
+	"github.com/hapax-id/hapax/internal/service/define"
 	"github.com/hapax-id/hapax/store/driver"
-)
-
-// A FloorFrom names a column that a tag's numbers are written to.
-type FloorFrom = api.FloorFrom
-
-// In place of a URL: no columns any more, and that an operator speaks for the columns, with
-// a floor, in place of a database that cannot be read.
-const (
-	floorNone   = "none"
-	floorStated = "stated"
-)
-
-// Limits of floor_from.
-const (
-	maxFloors    = 8
-	maxFloorText = 200
 )
 
 // maxFloorAhead is how far the time of a column's newest number may lie ahead of the clock.
@@ -69,70 +54,8 @@ type raised struct {
 	from, to int64
 }
 
-// WithFloors returns a tag's Extra with columns; FloorsNone and FloorsStated stand for words that
-// are no list. UpdateTag keeps the rest of the tag's Extra.
-func WithFloors(extra string, all []FloorFrom) (string, error) {
-	r, ours, err := readExtra(extra)
-	if err != nil || !ours && extra != "" {
-		return extra, err
-	}
-	r.Floors = all
-	return r.extra(), nil
-}
-
-// FloorsNone takes a tag's columns away.
-func FloorsNone() []FloorFrom { return []FloorFrom{{URL: floorNone}} }
-
-// FloorsStated says that a floor stands in for the highest numbers of a tag's columns now.
-func FloorsStated() []FloorFrom { return []FloorFrom{{URL: floorStated}} }
-
-// FloorsOf returns the columns of a tag.
-func FloorsOf(t hapax.Tag) []FloorFrom {
-	r, _, err := readExtra(t.Extra)
-	if err != nil {
-		return nil
-	}
-	return r.Floors
-}
-
-// ParseFloor reads URL,TABLE,COLUMN.
-func ParseFloor(text string) (FloorFrom, error) {
-	parts := strings.Split(text, ",")
-	if len(parts) != 3 {
-		return FloorFrom{}, outOfRange("floor_from", "(not shown)", "URL,TABLE,COLUMN, such as env:ORDERS_DB,orders,id")
-	}
-	return FloorFrom{URL: parts[0], Table: parts[1], Column: parts[2]}, nil
-}
-
-// checkFloors judges the columns of a definition.
-func (r codeRecord) checkFloors(hasPeriod bool) error {
-	if len(r.Floors) == 0 {
-		return nil
-	}
-	switch {
-	case len(r.Floors) > maxFloors:
-		return outOfRange("floor_from", fmt.Sprintf("(%d columns)", len(r.Floors)), fmt.Sprintf("up to %d", maxFloors))
-	case r.Strategy != "", len(r.Replaced) > 0:
-		return outOfRange("floor_from", fmt.Sprintf("(%d columns)", len(r.Floors)), "none where a strategy or a plugin makes the numbers")
-	case hasPeriod:
-		return outOfRange("floor_from", fmt.Sprintf("(%d columns)", len(r.Floors)), "none where numbers restart with each period")
-	}
-	for _, f := range r.Floors {
-		_, name, _ := strings.Cut(f.URL, ":")
-		if !strings.HasPrefix(f.URL, "env:") && !strings.HasPrefix(f.URL, "file:") || name == "" || len(f.URL) > maxFloorText || strings.Contains(f.URL, "//") {
-			return outOfRange("floor_from url", "(not shown)", "env:NAME, of a variable of the servers with the database's URL, or file:PATH, of a file with it")
-		}
-		for _, v := range []string{f.Table, f.Column} {
-			if v == "" || len(v) > maxFloorText || strings.ContainsFunc(v, func(c rune) bool { return c < ' ' }) {
-				return outOfRange("floor_from", v, fmt.Sprintf("a table and a column, each of 1 to %d bytes", maxFloorText))
-			}
-		}
-	}
-	return nil
-}
-
 // highest returns the highest number in any of the columns.
-func (s *Service) highest(ctx context.Context, tag string, all []FloorFrom) (int64, error) {
+func (s *Service) highest(ctx context.Context, tag string, all []api.FloorFrom) (int64, error) {
 	if s.opts.Floors == nil {
 		return 0, fmt.Errorf("%w: tag %q has floor_from, and this program reads no columns", hapax.ErrNotSupported, tag)
 	}
@@ -212,7 +135,7 @@ func (s *Service) admitLine(ctx context.Context, tag string) error {
 	if s.floors.settled(tag) {
 		return nil
 	}
-	if isPeriodLine(tag) {
+	if define.IsPeriodLine(tag) {
 		return nil
 	}
 	t, err := s.store.Store.Tag(ctx, tag)
@@ -227,7 +150,7 @@ func (s *Service) admitLine(ctx context.Context, tag string) error {
 
 // settleLine is admitLine for a tag as the store has it.
 func (s *Service) settleLine(ctx context.Context, t hapax.Tag) error {
-	all := FloorsOf(t)
+	all := define.FloorsOf(t)
 	if len(all) == 0 || t.Deleted || t.Kind != hapax.KindSegment {
 		s.floors.settle(t.Name)
 		return nil
@@ -360,7 +283,7 @@ func (s *Service) settleTimed(ctx context.Context, t hapax.Tag, layout hapax.Lay
 		}
 		founding = since
 	}
-	most, err := s.highest(ctx, t.Name, FloorsOf(t))
+	most, err := s.highest(ctx, t.Name, define.FloorsOf(t))
 	if err != nil {
 		return above, s.unread(t.Name, err)
 	}
@@ -415,7 +338,7 @@ func (s *Service) tagsOfPool(ctx context.Context, pool string) (all []hapax.Tag,
 		for _, t := range page {
 			after = t.Name
 			seen[t.Name] = true
-			if !t.Deleted && t.Kind == hapax.KindSnowflake && t.Pool == pool && len(FloorsOf(t)) > 0 {
+			if !t.Deleted && t.Kind == hapax.KindSnowflake && t.Pool == pool && len(define.FloorsOf(t)) > 0 {
 				all = append(all, t)
 			}
 		}
@@ -424,7 +347,7 @@ func (s *Service) tagsOfPool(ctx context.Context, pool string) (all []hapax.Tag,
 		}
 	}
 	for name := range s.opts.Tags {
-		if t, ok := s.declared(name); ok && !seen[name] && t.Kind == hapax.KindSnowflake && t.Pool == pool && len(FloorsOf(t)) > 0 {
+		if t, ok := s.declared(name); ok && !seen[name] && t.Kind == hapax.KindSnowflake && t.Pool == pool && len(define.FloorsOf(t)) > 0 {
 			all = append(all, t)
 		}
 	}
@@ -435,8 +358,8 @@ func (s *Service) tagsOfPool(ctx context.Context, pool string) (all []hapax.Tag,
 // lowest mark that the tag may have then, and what notes that it is known.
 func (s *Service) readFloors(ctx context.Context, t hapax.Tag, extra string) (least int64, note func(context.Context) error, err error) {
 	nothing := func(context.Context) error { return nil }
-	r, _, err := readExtra(extra)
-	if err != nil || len(r.Floors) == 0 || r.Floors[0].URL == floorNone {
+	all, stated, err := define.Floors(extra)
+	if err != nil || len(all) == 0 && !stated {
 		return 0, nothing, err
 	}
 	k, above, founding := s.keeper(), "", ""
@@ -445,11 +368,11 @@ func (s *Service) readFloors(ctx context.Context, t hapax.Tag, extra string) (le
 			return 0, nothing, err
 		}
 	}
-	if r.Floors[0].URL != floorStated {
-		most, err := s.highest(ctx, t.Name, r.Floors)
+	if !stated {
+		most, err := s.highest(ctx, t.Name, all)
 		if errors.Is(err, hapax.ErrStoreUnavailable) { // which says nothing about the store, and may name hosts
 			var names []string
-			for _, f := range r.Floors {
+			for _, f := range all {
 				names = append(names, fmt.Sprintf("%s, %s.%s", f.URL, f.Table, f.Column))
 			}
 			return 0, nothing, &hapax.ValueError{Field: "floor_from", Value: strings.Join(names, "; "), Allowed: "columns whose database answers this server within three seconds, with the URL that it has", Err: hapax.ErrInvalidArgument}

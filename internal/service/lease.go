@@ -65,7 +65,7 @@ func (s *Service) Allocate(ctx context.Context, tag string, n int64, last hapax.
 			return a, err
 		}
 		s.bounds.note(a.Tag)
-		return a, checkLease(a.Tag, s.opts)
+		return a, s.opts.keys().CheckLease(a.Tag)
 	})
 }
 

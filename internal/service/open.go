@@ -13,6 +13,7 @@ import (
 	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/identity"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/internal/service/define"
 	"github.com/hapax-id/hapax/internal/service/watch"
 )
 
@@ -175,7 +176,7 @@ func (s *Service) open(ctx context.Context, a *attempt, tag string) (*line, erro
 	if err != nil {
 		return nil, err
 	}
-	code, err := s.opts.code(t)
+	code, err := s.opts.keys().Code(t)
 	if err != nil {
 		return nil, err
 	}
@@ -183,15 +184,15 @@ func (s *Service) open(ctx context.Context, a *attempt, tag string) (*line, erro
 		return nil, fmt.Errorf("%w: %q", hapax.ErrTagDeleted, tag)
 	}
 	s.warnIfOther(t)
-	if len(FloorsOf(t)) == 0 {
+	if len(t.Says.Floors) == 0 {
 		s.floors.settle(t.Name) // so that its first grant asks for nothing
 	}
 	return s.openLine(ctx, a, t, plugins, code)
 }
 
 // openSnowflake opens a line whose numbers hold time.
-func (s *Service) openSnowflake(ctx context.Context, a *attempt, t hapax.Tag) (*line, error) {
-	p := s.pool(t.Pool)
+func (s *Service) openSnowflake(ctx context.Context, a *attempt, name string) (*line, error) {
+	p := s.pool(name)
 	a.on.Store(&p.trouble)
 	issuer, err := s.openPool(ctx, p)
 	if err != nil {
@@ -211,25 +212,27 @@ func (s *Service) openSegment(ctx context.Context, a *attempt, t hapax.Tag) (*li
 	return &line{issuer: seg, segment: seg, delta: t.Delta, rate: rate{looked: s.now()}}, nil
 }
 
-// tag returns the tag as the store has it, and creates it if that is allowed. The
-// second one is that whose plugins count: the same, or that of a period's line.
-func (s *Service) tag(ctx context.Context, why *trouble, name string) (t, plugins hapax.Tag, err error) {
+// tag returns the tag as the store has it, and what it says, which is read here once. It
+// creates the tag if that is allowed. The second one is that whose plugins count: the same,
+// or that of a period's line.
+func (s *Service) tag(ctx context.Context, why *trouble, name string) (t, plugins define.Tag, err error) {
 	def, ok := s.declared(name)
 	cached := ok && s.opts.Pools[def.Pool].Cache && s.opts.Cache != nil
+	var stored, parent hapax.Tag
 	err = s.retry(ctx, why, func(ctx context.Context) error {
-		if isPeriodLine(name) {
-			t, plugins, err = s.lineTag(ctx, name)
+		if define.IsPeriodLine(name) {
+			stored, parent, err = s.lineTag(ctx, name)
 			return err
 		}
 		if cached {
 			known, cancel := context.WithTimeout(ctx, askFor)
 			defer cancel()
-			if t, err = s.store.Tag(known, name); err != nil && watch.IsAway(err) {
+			if stored, err = s.store.Tag(known, name); err != nil && watch.IsAway(err) {
 				s.store.Tell(err)
-				t, err = def, nil // its pool may go on without the store; refresh tells if the tag is another
+				stored, err = def, nil // its pool may go on without the store; refresh tells if the tag is another
 			}
 		} else {
-			t, err = s.store.Tag(ctx, name)
+			stored, err = s.store.Tag(ctx, name)
 		}
 		if !errors.Is(err, hapax.ErrTagNotFound) {
 			return err
@@ -237,42 +240,46 @@ func (s *Service) tag(ctx context.Context, why *trouble, name string) (t, plugin
 		if !ok {
 			def = hapax.Tag{Name: name, Kind: hapax.KindSegment}
 		}
-		if t, err = s.CreateTag(ctx, def, hapax.CreateFirstUse); errors.Is(err, hapax.ErrTagExists) {
-			t, err = s.store.Tag(ctx, name)
+		if stored, err = s.CreateTag(ctx, def, hapax.CreateFirstUse); errors.Is(err, hapax.ErrTagExists) {
+			stored, err = s.store.Tag(ctx, name)
 		}
 		return err
 	})
-	if plugins.Name == "" {
-		plugins = t
+	if err == nil {
+		t, err = define.Read(stored)
+	}
+	if plugins = t; err == nil && parent.Name != "" {
+		plugins, err = define.Read(parent)
 	}
 	return t, plugins, err
 }
 
 // warnIfOther tells the operator when the store has another definition of a tag
 // than the options: the store's counts, and an edit of the options is in vain.
-func (s *Service) warnIfOther(t hapax.Tag) {
-	def, ok := s.declared(t.Name)
+func (s *Service) warnIfOther(t define.Tag) {
+	configured, ok := s.declared(t.Name)
 	if !ok {
 		return
 	}
-	t.Mark, def.Mark, t.Token, def.Token = 0, 0, 0, 0 // which issuing moves, and a hand-back
-	stored, ours, _ := readExtra(t.Extra)
-	if here, _, err := readExtra(def.Extra); err == nil && ours && here.Strategy == stored.Strategy && slices.Equal(here.Floors, stored.Floors) && s.opts.sameCode(t.Name, here, stored) {
+	stored, def := t.Tag, configured
+	stored.Mark, def.Mark, stored.Token, def.Token = 0, 0, 0, 0 // which issuing moves, and a hand-back
+	here, err := define.Read(def)
+	if err == nil && t.Extra != "" && t.IsOur && here.Says.Strategy == t.Says.Strategy && slices.Equal(here.Says.Floors, t.Says.Floors) && s.opts.sameCode(t.Name, here.Says, t.Says) {
 		def.Extra = t.Extra // it may know older codes, and plugins
 	}
-	if t == def {
+	if stored == def {
 		return
 	}
 	if pass, dropped := s.throttle.pass("definition"); pass {
 		s.log.Warn("the store defines a tag otherwise than the configuration, and the store's definition counts; change it through the API",
-			"tag", t.Name, "stored", fmt.Sprintf("%+v", t), "configured", fmt.Sprintf("%+v", def), "suppressed", dropped)
+			"tag", t.Name, "stored", fmt.Sprintf("%+v", stored), "configured", fmt.Sprintf("%+v", def), "suppressed", dropped)
 	}
 }
 
 // sameCode reports whether the configuration gives a tag the code that is stored.
-func (o Options) sameCode(tag string, canonical, stored codeRecord) bool {
+func (o Options) sameCode(tag string, canonical, stored define.Extra) bool {
 	c := o.Tags[tag]
-	return canonical.Spec == stored.Spec || o.same(tag, codeRecord{Spec: c.Code, Zone: c.Zone}, stored)
+	return canonical.Spec == stored.Spec || o.keys().Same(tag, define.Extra{Spec: c.Code, Zone: c.Zone}, stored)
 }
 
 // declared returns the configured definition of a tag.

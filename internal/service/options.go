@@ -14,6 +14,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/ledger"
+	"github.com/hapax-id/hapax/internal/service/define"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/strategy"
 )
@@ -183,7 +184,7 @@ type TagConfig struct {
 	Zone string `yaml:"zone" json:"zone,omitempty"`
 
 	// FloorFrom are the columns that the tag's numbers are written to, 8 at most.
-	FloorFrom []FloorFrom `yaml:"floor_from" json:"floor_from,omitempty"`
+	FloorFrom []api.FloorFrom `yaml:"floor_from" json:"floor_from,omitempty"`
 }
 
 // A PoolConfig tells how this node issues from a worker pool. Zero fields have
@@ -283,7 +284,7 @@ func (o Options) withDefaults() (Options, error) {
 			return o, err
 		}
 	}
-	if err := o.checkKeys(); err != nil {
+	if err := o.keys().Check(); err != nil {
 		return o, err
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Tags)) {
@@ -298,10 +299,10 @@ func (o Options) withDefaults() (Options, error) {
 			err = outOfRange("pool", def.Pool, o.poolNamesInWords())
 		}
 		if err == nil {
-			err = o.checkStrategy(StrategyOf(def))
+			err = o.checkStrategy(define.See(def).Says.Strategy)
 		}
 		if err == nil {
-			err = checkForm("tag", name)
+			err = define.CheckForm("tag", name)
 		}
 		if err != nil {
 			return o, inSetting("tags."+name, err)
@@ -313,7 +314,7 @@ func (o Options) withDefaults() (Options, error) {
 		}
 		opts, err := o.poolOptions(name, hapax.Layout{})
 		if err == nil {
-			err = checkForm("pool", name)
+			err = define.CheckForm("pool", name)
 		}
 		if err == nil {
 			err = o.Pools[name].inItsWords(opts.Validate())
@@ -346,11 +347,11 @@ func (o Options) checkStrategy(name string) error {
 
 // definition returns the tag that c describes, with every field filled in.
 func (c TagConfig) definition(name string) (hapax.Tag, error) {
-	t, err := WithStrategy(hapax.Tag{
+	t, err := define.WithStrategy(hapax.Tag{
 		Name: name, Kind: c.Kind, Pool: c.Pool,
 		Start: c.Start, Step: c.Step, MinStep: c.MinStep, MaxStep: c.MaxStep,
 		Delta: c.Delta, Remainder: c.Remainder,
-		Extra: CodeExtra(c.Code, c.Zone),
+		Extra: define.CodeExtra(c.Code, c.Zone),
 	}, c.Strategy)
 	if err != nil {
 		return t, err
@@ -365,12 +366,27 @@ func (o Options) define(c TagConfig, name string) (hapax.Tag, error) {
 	}
 	t, err := c.definition(name)
 	if err == nil && len(c.FloorFrom) > 0 {
-		t.Extra, err = WithFloors(t.Extra, c.FloorFrom)
+		t.Extra, err = define.WithFloors(t.Extra, c.FloorFrom)
 	}
+	if err != nil {
+		return t, err
+	}
+	d, err := define.Read(t)
 	if err == nil {
-		t, err = o.canonical(t)
+		d, err = o.keys().Canonical(d)
 	}
-	return t, err
+	return d.Tag, err
+}
+
+func (o Options) keys() define.Keys { return o.CodeKeys }
+
+// code returns what shows the numbers of a tag as it is stored.
+func (o Options) code(stored hapax.Tag) (*define.Code, error) {
+	t, err := define.Read(stored)
+	if err != nil {
+		return nil, err
+	}
+	return o.keys().Code(t)
 }
 
 // layout returns the configured layout; the zero Layout if there is none.

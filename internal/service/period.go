@@ -12,6 +12,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/codec"
+	"github.com/hapax-id/hapax/internal/service/define"
 )
 
 // A tag whose numbers restart has a line for each period: a tag of its own, named
@@ -25,12 +26,7 @@ import (
 //	                          ^                              |                |
 //	                          |        the clock is back     |                |
 //	                          +------------------------------+----------------+
-const lineMark = "@@"
-
 const (
-	maxPeriodName = len("2026112123")
-	maxPeriodTag  = hapax.MaxTagBytes - len(lineMark) - maxPeriodName
-
 	// lineGrace is how long a line stays open on this node after its period.
 	lineGrace = 10 * time.Minute
 
@@ -38,39 +34,11 @@ const (
 	maxRetired = 100
 )
 
-func periodLine(tag string, p codec.Period) string { return tag + lineMark + p.String() }
-
-// cutLine takes the name of a period's line apart.
-func cutLine(name string) (tag, period string, ok bool) {
-	at := strings.LastIndex(name, lineMark)
-	if at < 1 {
-		return "", "", false
-	}
-	tag, period = name[:at], name[at+len(lineMark):]
-	form := strings.Map(func(r rune) rune {
-		if '0' <= r && r <= '9' {
-			return '0'
-		}
-		return r
-	}, period)
-	switch form {
-	case "0000", "0000Q0", "000000", "0000W00", "00000000", "0000000000":
-		return tag, period, true
-	}
-	return "", "", false
-}
-
-// isPeriodLine reports whether a name has the form of a period's line.
-func isPeriodLine(name string) bool {
-	_, _, ok := cutLine(name)
-	return ok
-}
-
 // periods issues the numbers of a tag from the line of the current period.
 type periods struct {
 	svc  *Service
 	tag  string
-	code *code
+	code *define.Code
 	now  atomic.Pointer[moment] // of the latest use
 }
 
@@ -98,7 +66,7 @@ func (p *periods) current() (*moment, error) {
 	if m != nil && m.period == period {
 		next.line = m.line
 	} else {
-		next.line = periodLine(p.tag, period)
+		next.line = define.PeriodLine(p.tag, period)
 	}
 	p.now.Store(next)
 	return next, nil
@@ -182,7 +150,7 @@ func (p *periods) on(ctx context.Context, f func(context.Context, *line) error) 
 // lineTag returns the tag of a period's line, which it makes or revives if its
 // parent lives, and the parent. A tag that merely looks like a line is its own.
 func (s *Service) lineTag(ctx context.Context, name string) (line, parent hapax.Tag, err error) {
-	of, period, _ := cutLine(name)
+	of, period, _ := define.CutLine(name)
 	t, err := s.store.Tag(ctx, of)
 	if errors.Is(err, hapax.ErrTagNotFound) {
 		line, err = s.plainTag(ctx, name, of)
@@ -195,7 +163,7 @@ func (s *Service) lineTag(ctx context.Context, name string) (line, parent hapax.
 	switch {
 	case err != nil:
 		return t, t, err
-	case !c.hasPeriod():
+	case !c.HasPeriod():
 		line, err = s.plainTag(ctx, name, of)
 		return line, line, err
 	case t.Deleted:
@@ -231,12 +199,12 @@ func (s *Service) lineTag(ctx context.Context, name string) (line, parent hapax.
 // checkBegun refuses a period's line before its period begins: what is taken from it then
 // is missing at the beginning of the period.
 func (s *Service) checkBegun(ctx context.Context, name string) error {
-	parent, period, ok := cutLine(name)
+	parent, period, ok := define.CutLine(name)
 	if !ok {
 		return nil
 	}
 	c, err := s.codeOf(ctx, parent)
-	if err != nil || !c.hasPeriod() {
+	if err != nil || !c.HasPeriod() {
 		return nil //nolint:nilerr // no line of a period, as far as is known; a store that is away grants nothing, so only numbers in hand can be taken
 	}
 	p, err := c.ParsePeriod(period)
@@ -248,7 +216,7 @@ func (s *Service) checkBegun(ctx context.Context, name string) error {
 		return err
 	}
 	return fmt.Errorf("%w: the period of %q begins at %s; a token takes numbers of it earlier only if its tags name lines of periods, such as %s*",
-		api.ErrPermissionDenied, name, from.Format(time.RFC3339), parent+lineMark)
+		api.ErrPermissionDenied, name, from.Format(time.RFC3339), parent+define.LineMark)
 }
 
 // checkClock refuses to choose a period by a clock that differs too much from the store's,
@@ -279,7 +247,7 @@ func (s *Service) Line(ctx context.Context, tag string) (name string, err error)
 		return tag, err
 	}
 	c, err := s.opts.code(t)
-	if err != nil || !c.hasPeriod() || t.Deleted {
+	if err != nil || !c.HasPeriod() || t.Deleted {
 		return tag, err
 	}
 	m, err := (&periods{svc: s, tag: tag, code: c}).current()
@@ -300,42 +268,20 @@ func (s *Service) Codes(ctx context.Context, tag, line string, ids []hapax.ID) (
 		return Issued{}, err
 	}
 	var p codec.Period
-	if c.hasPeriod() {
-		_, period, _ := cutLine(line)
+	if c.HasPeriod() {
+		_, period, _ := define.CutLine(line)
 		if p, err = c.ParsePeriod(period); err != nil {
 			return Issued{}, outOfRange("line", line, "a period's line of "+tag)
 		}
 	}
-	texts, err := c.texts(p, ids)
+	texts, err := c.Texts(p, ids)
 	return Issued{Period: p.String(), IDs: ids, Codes: texts}, err
-}
-
-// mayRestart reports whether a tag can have a line for each period, without making
-// its codec, which may take a while. Other tags can look like it.
-func mayRestart(t hapax.Tag) bool {
-	return strings.HasPrefix(t.Extra, codePrefix) && strings.Contains(t.Extra, "{seq:")
-}
-
-// checkLease refuses to lease numbers of a tag that has a line for each period.
-func checkLease(t hapax.Tag, o Options) error {
-	if !mayRestart(t) {
-		return nil
-	}
-	c, err := o.code(t)
-	if err != nil || !c.hasPeriod() {
-		return err
-	}
-	example := "its name, " + lineMark + " and the period"
-	if p, err := c.Period(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)); err == nil {
-		example = "such as " + periodLine(t.Name, p)
-	}
-	return outOfRange("tag", t.Name, fmt.Sprintf("the line of one period to lease from, %s: its numbers restart each %v", example, c.Unit()))
 }
 
 // A lineReview finds the lines of periods that are over.
 type lineReview struct {
-	parents map[string]*code // live tags that have a line for each period
-	over    []string         // lines to retire
+	parents map[string]*define.Code // live tags that have a line for each period
+	over    []string                // lines to retire
 }
 
 // see looks at one tag of the store. They come in the order of their names, so a
@@ -344,16 +290,16 @@ func (r *lineReview) see(s *Service, t hapax.Tag, now time.Time) {
 	if t.Deleted {
 		return
 	}
-	if mayRestart(t) {
-		if c, err := s.opts.code(t); err == nil && c.hasPeriod() {
+	if define.MayRestart(t) {
+		if c, err := s.opts.code(t); err == nil && c.HasPeriod() {
 			if r.parents == nil {
-				r.parents = map[string]*code{}
+				r.parents = map[string]*define.Code{}
 			}
 			r.parents[t.Name] = c
 		}
 		return
 	}
-	parent, period, ok := cutLine(t.Name)
+	parent, period, ok := define.CutLine(t.Name)
 	if !ok || r.parents[parent] == nil {
 		return
 	}
@@ -386,16 +332,16 @@ func (r *lineReview) retire(ctx context.Context, s *Service) {
 
 // dropLines deletes the lines of a tag that was deleted.
 func (s *Service) dropLines(ctx context.Context, tag string) error {
-	for after := tag + lineMark; ; {
+	for after := tag + define.LineMark; ; {
 		page, err := s.store.Tags(ctx, after, MaxPage)
 		if err != nil {
 			return err
 		}
 		for _, t := range page {
-			if !strings.HasPrefix(t.Name, tag+lineMark) {
+			if !strings.HasPrefix(t.Name, tag+define.LineMark) {
 				return nil
 			}
-			if parent, _, ok := cutLine(t.Name); !ok || parent != tag || t.Deleted {
+			if parent, _, ok := define.CutLine(t.Name); !ok || parent != tag || t.Deleted {
 				continue
 			}
 			if _, err := s.store.DeleteTag(ctx, t.Name); err != nil && !isGone(err) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/internal/service/define"
 	"github.com/hapax-id/hapax/internal/service/watch"
 	"github.com/hapax-id/hapax/strategy"
 )
@@ -44,7 +45,7 @@ func (s *Service) registerBuiltIn() error {
 
 // openLine opens the line of a tag by its strategy, and puts the plugins around it. The
 // tag whose strategy and plugins count is another where the line is one of a period.
-func (s *Service) openLine(ctx context.Context, a *attempt, t, plugins hapax.Tag, c *code) (*line, error) {
+func (s *Service) openLine(ctx context.Context, a *attempt, t, plugins define.Tag, c *define.Code) (*line, error) {
 	if err := s.checkFrozen(plugins); err != nil {
 		return nil, err
 	}
@@ -52,8 +53,8 @@ func (s *Service) openLine(ctx context.Context, a *attempt, t, plugins hapax.Tag
 	if err != nil {
 		return nil, err
 	}
-	l.name, l.code, l.extra = t.Name, c, t.Extra
-	l.plugged = s.strategies.Line(StrategyName(plugins), plugins.Name, &tap{s, l})
+	l.name, l.code, l.def = t.Name, c, t
+	l.plugged = s.strategies.Line(plugins.StrategyName(), plugins.Name, &tap{s, l})
 	if err := s.checkFrozen(plugins); err != nil { // it cannot change from here on
 		s.discard(l)
 		return nil, err
@@ -62,23 +63,23 @@ func (s *Service) openLine(ctx context.Context, a *attempt, t, plugins hapax.Tag
 }
 
 // openIssuer opens what a tag's line issues from.
-func (s *Service) openIssuer(ctx context.Context, a *attempt, t, plugins hapax.Tag, c *code) (l *line, err error) {
-	name := StrategyName(plugins)
+func (s *Service) openIssuer(ctx context.Context, a *attempt, t, plugins define.Tag, c *define.Code) (l *line, err error) {
+	name := plugins.StrategyName()
 	switch {
-	case StrategyOf(plugins) != "":
-		own, err := s.strategies.Issuer(ctx, name, plugins)
+	case plugins.Says.Strategy != "":
+		own, err := s.strategies.Issuer(ctx, name, plugins.Tag)
 		s.store.Note(watch.Tag(t.Name), err) // what it asks is not asked through the store that is watched
 		if err != nil {
 			return nil, err
 		}
 		return &line{issuer: newForeignIssuer(own)}, nil
 	case name == string(hapax.KindSnowflake):
-		l, err = s.openSnowflake(ctx, a, t)
-	case c.hasPeriod():
+		l, err = s.openSnowflake(ctx, a, t.Pool)
+	case c.HasPeriod():
 		p := &periods{svc: s, tag: t.Name, code: c}
 		l = &line{issuer: p, periods: p}
 	default:
-		l, err = s.openSegment(ctx, a, t)
+		l, err = s.openSegment(ctx, a, t.Tag)
 	}
 	if err != nil {
 		s.strategies.Refused(ctx, strategy.Refusal{Strategy: name, Tag: plugins.Name, Err: err})
@@ -86,156 +87,52 @@ func (s *Service) openIssuer(ctx context.Context, a *attempt, t, plugins hapax.T
 	return l, err
 }
 
-// StrategyName returns the name of a tag's strategy.
-func StrategyName(t hapax.Tag) string {
-	return cmp.Or(StrategyOf(t), string(t.Kind), string(hapax.KindSegment))
-}
-
-// StrategyOf returns the name of a tag's strategy; empty if that is the tag's kind.
-func StrategyOf(t hapax.Tag) string {
-	r, _, err := readExtra(t.Extra)
-	if err != nil {
-		return ""
-	}
-	return r.Strategy
-}
-
-// WithStrategy returns a definition whose strategy has that name: as its kind, or in
-// its Extra.
-func WithStrategy(t hapax.Tag, name string) (hapax.Tag, error) {
-	switch kind := hapax.Kind(name); kind {
-	case "":
-		return t, nil
-	case hapax.KindSegment, hapax.KindSnowflake:
-		if t.Kind != "" && t.Kind != kind {
-			return t, outOfRange("kind", string(t.Kind), fmt.Sprintf("%s, or none, beside strategy %s", kind, name))
-		}
-		t.Kind = kind
-		return t, nil
-	}
-	if t.Kind != "" && t.Kind != hapax.KindSegment {
-		return t, outOfRange("kind", string(t.Kind), "no kind where strategy names a custom one")
-	}
-	r, ours, err := readExtra(t.Extra)
-	if err != nil {
-		return t, err
-	}
-	if !ours && t.Extra != "" {
-		return t, outOfRange("extra", t.Extra, "none beside a strategy")
-	}
-	t.Kind, r.Strategy = hapax.KindSegment, name
-	t.Extra = r.extra()
-	return t, nil
-}
-
 // freeze returns the definition of a tag to be created with the plugins that replace
 // its numbers from the first one on.
-func (s *Service) freeze(t hapax.Tag) (hapax.Tag, error) {
-	r, ours, err := readExtra(t.Extra)
-	if err != nil {
-		return t, err
-	}
-	if r.Strategy != "" {
-		if !slices.Contains(s.strategies.Strategies(), r.Strategy) {
-			return t, fmt.Errorf("%w: tag %q: strategy %q; there are %s: correct it, or use a server that has it", strategy.ErrUnknownStrategy, t.Name, r.Strategy, strings.Join(s.strategies.Strategies(), ", "))
+func (s *Service) freeze(t define.Tag) (define.Tag, error) {
+	if name := t.Says.Strategy; name != "" {
+		if !slices.Contains(s.strategies.Strategies(), name) {
+			return t, fmt.Errorf("%w: tag %q: strategy %q; there are %s: correct it, or use a server that has it", strategy.ErrUnknownStrategy, t.Name, name, strings.Join(s.strategies.Strategies(), ", "))
 		}
-		if c, err := s.opts.code(t); err != nil || c.hasPeriod() {
-			return t, cmp.Or(err, outOfRange("code", r.Spec, "a code without a period, because the tag has a custom strategy"))
+		if c, err := s.opts.keys().Code(t); err != nil || c.HasPeriod() {
+			return t, cmp.Or(err, outOfRange("code", t.Says.Spec, "a code without a period, because the tag has a custom strategy"))
 		}
 	}
-	r.Replaced = s.strategies.Frozen(StrategyName(t), t.Name)
-	switch {
-	case ours:
-		t.Extra = r.extra()
-	case len(r.Replaced) > 0 && t.Extra != "":
-		return t, outOfRange("extra", t.Extra, "none where a plugin replaces the tag's numbers")
-	case len(r.Replaced) > 0:
-		t.Extra = r.extra()
-	}
-	if len(t.Extra) > hapax.MaxExtraBytes {
-		return t, outOfRange("extra", fmt.Sprintf("(%d bytes)", len(t.Extra)), fmt.Sprintf("up to %d bytes, with strategy and plugins", hapax.MaxExtraBytes))
-	}
-	return t, nil
+	return t.Frozen(s.strategies.Frozen(t.StrategyName(), t.Name))
 }
 
 // checkFrozen refuses a tag whose numbers would be replaced otherwise than they were
 // from the first one on.
-func (s *Service) checkFrozen(t hapax.Tag) error {
-	r, _, err := readExtra(t.Extra)
-	if err != nil {
-		return err
-	}
-	if here := s.strategies.Frozen(StrategyName(t), t.Name); !slices.Equal(r.Replaced, here) {
-		return fmt.Errorf("%w: %q was created with %s, and this node has %s; configure the plugins as they were, or take another tag: else a number could come twice",
-			strategy.ErrPluginMismatch, t.Name, replacedBy(r.Replaced), replacedBy(here))
-	}
-	return nil
+func (s *Service) checkFrozen(t define.Tag) error {
+	return t.CheckFrozen(s.strategies.Frozen(t.StrategyName(), t.Name))
 }
 
-// sameFrozen refuses to revive a tag whose numbers would be replaced otherwise.
-func sameFrozen(was, is hapax.Tag) error {
-	a, _, err := readExtra(was.Extra)
-	if err != nil {
-		return err
-	}
-	b, _, err := readExtra(is.Extra)
-	if err != nil {
-		return err
-	}
-	switch {
-	case a.Strategy != b.Strategy:
-		return outOfRange("strategy", StrategyName(is), StrategyName(was)+", which the tag had before it was deleted")
-	case !slices.Equal(a.Replaced, b.Replaced):
-		return fmt.Errorf("%w: %q had %s before it was deleted, and would have %s", strategy.ErrPluginMismatch, is.Name, replacedBy(a.Replaced), replacedBy(b.Replaced))
-	}
-	return nil
-}
-
-// MakerOf returns what makes other numbers of those that a tag is granted, as the
-// tag's definition says it; "" for nothing.
-func MakerOf(t hapax.Tag) string {
-	if name := StrategyOf(t); name != "" {
-		return fmt.Sprintf("the strategy %q", name)
-	}
-	return ""
-}
-
-// byPlugins is what MakerOf would say of numbers that plugins replace.
+// byPlugins is what define.MakerOf would say of numbers that plugins replace.
 const byPlugins = "a plugin"
 
 // maker returns what makes other numbers of those that a line is granted.
-func (s *Service) maker(t hapax.Tag) string {
-	if maker := MakerOf(t); maker != "" {
+func (s *Service) maker(stored hapax.Tag) string {
+	t := define.See(stored)
+	if maker := t.Maker(); maker != "" {
 		return maker
 	}
-	if tag, _, ok := cutLine(t.Name); ok {
+	if tag, _, ok := define.CutLine(t.Name); ok {
 		t.Name = tag
 	}
-	if len(s.strategies.Frozen(StrategyName(t), t.Name)) > 0 {
+	if len(s.strategies.Frozen(t.StrategyName(), t.Name)) > 0 {
 		return byPlugins
 	}
 	return ""
 }
 
-func replacedBy(frozen []string) string {
-	if len(frozen) == 0 {
-		return "numbers that no plugin replaces"
-	}
-	return fmt.Sprintf("numbers replaced by %q", frozen)
-}
-
 // mayLease refuses to lease numbers of a tag whose strategy or plugins a client would
 // go round, and asks the plugins about the rest.
-func (s *Service) mayLease(ctx context.Context, t hapax.Tag, n int64) error {
-	name := StrategyName(t)
+func (s *Service) mayLease(ctx context.Context, t define.Tag, n int64) error {
+	name := t.StrategyName()
 	if name != string(hapax.KindSegment) {
 		return fmt.Errorf("%w: %q has strategy %q, whose numbers cannot be leased: ask a server for each", hapax.ErrKindMismatch, t.Name, name)
 	}
-	r, _, err := readExtra(t.Extra)
-	if err != nil {
-		return err
-	}
-	if here := s.strategies.Frozen(name, t.Name); len(r.Replaced) > 0 || len(here) > 0 {
+	if here := s.strategies.Frozen(name, t.Name); len(t.Says.Replaced) > 0 || len(here) > 0 {
 		return fmt.Errorf("%w: a plugin replaces the numbers of %q, so they cannot be leased", strategy.ErrRejected, t.Name)
 	}
 	return s.strategies.Ask(ctx, name, t.Name, n)

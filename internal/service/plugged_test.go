@@ -14,6 +14,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/internal/service/define"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/storetest"
@@ -106,13 +107,13 @@ func TestStrategyOfOnesOwn(t *testing.T) {
 	}
 
 	tag, err := s.Tag(t.Context(), "steps")
-	if err != nil || StrategyOf(tag) != "tens" || tag.Kind != hapax.KindSegment {
+	if err != nil || define.See(tag).Says.Strategy != "tens" || tag.Kind != hapax.KindSegment {
 		t.Errorf("stored is %+v, %v", tag, err)
 	}
-	if _, err := s.UpdateTag(t.Context(), "steps", driver.TagUpdate{Extra: new(CodeExtra("S-{id:6}", ""))}); err != nil {
+	if _, err := s.UpdateTag(t.Context(), "steps", driver.TagUpdate{Extra: new(define.CodeExtra("S-{id:6}", ""))}); err != nil {
 		t.Fatal(err)
 	}
-	if tag, err = s.Tag(t.Context(), "steps"); err != nil || StrategyOf(tag) != "tens" {
+	if tag, err = s.Tag(t.Context(), "steps"); err != nil || define.See(tag).Says.Strategy != "tens" {
 		t.Errorf("with a code, stored is %+v, %v", tag, err)
 	}
 	made.n.Store(5)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/service/define"
 )
 
 // refresh creates the tag that exists from the start, and then keeps up with
@@ -74,7 +75,7 @@ func (s *Service) review(ctx context.Context) (live int, err error) {
 			return 0, err
 		}
 		for _, t := range page {
-			if !t.Deleted && !isPeriodLine(t.Name) {
+			if !t.Deleted && !define.IsPeriodLine(t.Name) {
 				live++
 			}
 			lines.see(s, t, s.now())
@@ -102,5 +103,5 @@ func (s *Service) review(ctx context.Context) (live int, err error) {
 
 // matches reports whether the line still issues what the tag is.
 func (l *line) matches(t hapax.Tag) bool {
-	return !t.Deleted && (l.pool == "") == (t.Kind == hapax.KindSegment) && l.pool == t.Pool && l.extra == t.Extra
+	return !t.Deleted && (l.pool == "") == (t.Kind == hapax.KindSegment) && l.pool == t.Pool && l.def.Extra == t.Extra
 }

@@ -32,6 +32,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/internal/service/define"
 	"github.com/hapax-id/hapax/internal/service/watch"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/strategy"
@@ -176,7 +177,7 @@ func (s *Service) TryNext(tag string) (hapax.ID, bool) {
 // NextBytes is Next for callers that have the tag's name in a buffer.
 func (s *Service) NextBytes(ctx context.Context, tag []byte) (hapax.ID, error) {
 	if caller := auth.FromContext(ctx); caller != nil {
-		if bytes.Contains(tag, []byte(lineMark)) {
+		if bytes.Contains(tag, []byte(define.LineMark)) {
 			return s.Next(ctx, string(tag))
 		}
 		if err := caller.TakeNumbers(1); err != nil {
@@ -243,7 +244,7 @@ func (s *Service) charge(ctx context.Context, tag string, n int64) error {
 	if caller == nil {
 		return nil
 	}
-	if strings.Contains(tag, lineMark) && !caller.NamesLines(lineMark) {
+	if strings.Contains(tag, define.LineMark) && !caller.NamesLines(define.LineMark) {
 		if err := s.checkBegun(ctx, tag); err != nil {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/service/define"
 	"github.com/hapax-id/hapax/strategy"
 )
 
@@ -26,10 +27,10 @@ type line struct {
 	issuer   issuer         // the segment, or the pool's snowflake
 	segment  *hapax.Segment // nil for a snowflake tag
 	pool     string         // of a snowflake tag
-	code     *code          // what shows its numbers; may be nil
+	code     *define.Code   // what shows its numbers; may be nil
 	periods  *periods       // issues from a line for each period; nil: the tag has one
 	plugged  *strategy.Line // the same with the plugins around it, which is what callers take from
-	extra    string         // of the tag, as it was when the line was opened
+	def      define.Tag     // what the tag says, as it was when the line was opened
 	labelled bool           // has metrics under its own name
 	dry      atomic.Bool    // it ebbs before a stop, and is not opened anew
 	delta    int64          // of a segment tag
@@ -76,7 +77,7 @@ func (t *tagTable) findBytes(name []byte) *line {
 func (t *tagTable) add(l *line) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if l.pool == "" && l.periods == nil && l.name != otherTags && !isPeriodLine(l.name) && t.labelled < maxLabelled {
+	if l.pool == "" && l.periods == nil && l.name != otherTags && !define.IsPeriodLine(l.name) && t.labelled < maxLabelled {
 		l.labelled = true
 		t.labelled++
 	}

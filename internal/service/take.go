@@ -81,8 +81,8 @@ func (s *Service) leaseUpTo(ctx context.Context, tag string, n int64, last hapax
 	}
 	// What makes a tag one whose numbers cannot be leased never changes, so it is known before
 	// the store is asked for a lease.
-	t := hapax.Tag{Name: tag, Kind: b.kind, Extra: b.extra}
-	if b.kind != hapax.KindSegment || StrategyName(t) != string(hapax.KindSegment) || s.maker(t) != "" || checkLease(t, s.opts) != nil {
+	t := b.def
+	if t.Kind != hapax.KindSegment || t.StrategyName() != string(hapax.KindSegment) || s.maker(t.Tag) != "" || s.opts.keys().CheckLease(t.Tag) != nil {
 		return hapax.Allocation{}, errNotLeasable
 	}
 	a, err := s.Allocate(ctx, tag, min(n, b.most), last)

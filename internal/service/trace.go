@@ -11,6 +11,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/ledger"
+	"github.com/hapax-id/hapax/internal/service/define"
 	"github.com/hapax-id/hapax/store/witness"
 	"github.com/hapax-id/hapax/strategy"
 )
@@ -101,7 +102,7 @@ func (s *Service) meant(ctx context.Context, req TraceRequest) (q ledger.Query, 
 		}
 		shown = c.ID
 		if c.Period != "" {
-			req.Tag += lineMark + c.Period
+			req.Tag += define.LineMark + c.Period
 		}
 	} else if shown, err = hapax.ParseID(req.Text); err != nil {
 		return q, 0, nil, err
@@ -134,12 +135,12 @@ func (s *Service) onTag(ctx context.Context, name string, q *ledger.Query) ([]le
 		return onPool(q.Number, layout, t.Pool), nil
 	}
 	if err == nil {
-		if err := s.checkFrozen(t); err != nil {
+		if err := s.checkFrozen(define.See(t)); err != nil {
 			return nil, err // which number of the tag is shown as this one, other nodes know
 		}
 	}
 	q.Tag = name
-	id, ok := s.strategies.Original(StrategyName(t), name, q.Number)
+	id, ok := s.strategies.Original(define.See(t).StrategyName(), name, q.Number)
 	if !ok {
 		return nil, outOfRange("id", int64(q.Number), "a number that the plugins of the tag can have shown")
 	}
@@ -194,7 +195,7 @@ func (s *Service) noLine(ctx context.Context, q ledger.Query) api.TraceLine {
 // be about the number that is asked for.
 func (s *Service) concerns(q ledger.Query, tag, strategy string) bool {
 	if strategy != string(hapax.KindSnowflake) {
-		return q.Pool == "" && q.Layout.IsZero() && (q.Tag == "" || tag == q.Tag || strings.HasPrefix(q.Tag, tag+lineMark))
+		return q.Pool == "" && q.Layout.IsZero() && (q.Tag == "" || tag == q.Tag || strings.HasPrefix(q.Tag, tag+define.LineMark))
 	}
 	pool := ""
 	if l := s.tags.find(tag); l != nil {
@@ -250,8 +251,8 @@ func (s *Service) withFacts(ctx context.Context, candidates []ledger.Candidate, 
 func (s *Service) recording(c ledger.Candidate) ledger.Recording {
 	strategy, tag := string(hapax.KindSnowflake), "" // a worker's numbers are of all tags of its pool
 	if name, ok := witness.CutTagLine(c.Name); ok {
-		strategy, tag = StrategyName(c.Facts.Tag), name
-		if parent, _, ok := cutLine(name); ok {
+		strategy, tag = define.See(c.Facts.Tag).StrategyName(), name
+		if parent, _, ok := define.CutLine(name); ok {
 			tag = parent
 		}
 	}
@@ -275,18 +276,19 @@ func (s *Service) facts(ctx context.Context, line string) (f ledger.Facts, err e
 			f.Known = errors.Is(err, hapax.ErrTagNotFound)
 			return f, err
 		}
-		f = ledger.Facts{Known: true, Exists: true, Mark: t.Mark, Tag: t, Maker: MakerOf(t)}
-		if s.checkFrozen(t) != nil {
+		d, unread := define.Read(t)
+		f = ledger.Facts{Known: true, Exists: true, Mark: t.Mark, Tag: t, Maker: d.Maker()}
+		if unread != nil || s.checkFrozen(d) != nil {
 			f.Maker = byPlugins
 		}
-		if mark, ok := s.opts.Marks[StrategyOf(t)]; ok {
-			f.Maker, f.Shared = "", StrategyOf(t)
+		if mark, ok := s.opts.Marks[d.Says.Strategy]; ok {
+			f.Maker, f.Shared = "", d.Says.Strategy
 			if f.Mark, err = mark(ctx, tag); err != nil {
 				f.Known = false // the grants are told all the same
 			}
 		}
-		if c, err := s.opts.code(t); err == nil {
-			f.Restart = c.hasPeriod()
+		if c, err := s.opts.keys().Code(d); err == nil {
+			f.Restart = c.HasPeriod()
 		}
 		return f, nil
 	}

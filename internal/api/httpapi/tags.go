@@ -9,6 +9,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/service/define"
 	"github.com/hapax-id/hapax/store/driver"
 )
 
@@ -34,7 +35,7 @@ func (a *restAPI) listTags(w http.ResponseWriter, r *http.Request) {
 		Next string    `json:"next,omitempty"` // the after of the next page
 	}{Tags: make([]api.Tag, len(tags))}
 	for i, t := range tags {
-		page.Tags[i] = service.TagOf(t)
+		page.Tags[i] = define.Shown(t)
 	}
 	if len(tags) == limit {
 		page.Next = tags[limit-1].Name
@@ -57,7 +58,7 @@ func (a *restAPI) answerTag(w http.ResponseWriter, r *http.Request, status int, 
 		a.fail(w, r, err)
 		return
 	}
-	writeJSON(w, status, service.TagOf(t))
+	writeJSON(w, status, define.Shown(t))
 }
 
 // putBody is what a tag should be; fields that are missing have their defaults
@@ -125,7 +126,7 @@ func onlyStar(r *http.Request, header string) (absent bool, err error) {
 
 // definition returns the tag to create. A zero that was given is not "unset".
 func (b putBody) definition(name string) (hapax.Tag, error) {
-	t := hapax.Tag{Name: name, Kind: b.Kind, Pool: b.Pool, Extra: service.CodeExtra(b.Code, b.Zone)}
+	t := hapax.Tag{Name: name, Kind: b.Kind, Pool: b.Pool, Extra: define.CodeExtra(b.Code, b.Zone)}
 	if b.Zone != "" && b.Code == "" {
 		return t, &hapax.ValueError{Field: "zone", Value: b.Zone, Allowed: "none without a code", Err: hapax.ErrInvalidArgument}
 	}
@@ -153,7 +154,7 @@ func (b putBody) definition(name string) (hapax.Tag, error) {
 	if b.Rest != nil {
 		t.Remainder = *b.Rest // WithDefaults judges it by the delta
 	}
-	return service.WithStrategy(t, b.Strategy)
+	return define.WithStrategy(t, b.Strategy)
 }
 
 // change applies the body to a tag that exists.
@@ -164,8 +165,8 @@ func (a *restAPI) change(r *http.Request, name string, b putBody) (hapax.Tag, er
 		return t, err
 	case b.Kind != "" && b.Kind != t.Kind:
 		return t, fmt.Errorf("%w: %q is a %s tag", hapax.ErrKindMismatch, name, t.Kind)
-	case b.Strategy != "" && b.Strategy != service.StrategyName(t):
-		return t, &hapax.ValueError{Field: "strategy", Value: b.Strategy, Allowed: fmt.Sprintf("%q, which cannot change", service.StrategyName(t)), Err: hapax.ErrInvalidArgument}
+	case b.Strategy != "" && b.Strategy != define.See(t).StrategyName():
+		return t, &hapax.ValueError{Field: "strategy", Value: b.Strategy, Allowed: fmt.Sprintf("%q, which cannot change", define.See(t).StrategyName()), Err: hapax.ErrInvalidArgument}
 	case b.Pool != "" && b.Pool != t.Pool:
 		return t, &hapax.ValueError{Field: "pool", Value: b.Pool, Allowed: fmt.Sprintf("%q, which cannot change", t.Pool), Err: hapax.ErrInvalidArgument}
 	case b.Start != nil && int64(*b.Start) != t.Start:
@@ -179,7 +180,7 @@ func (a *restAPI) change(r *http.Request, name string, b putBody) (hapax.Tag, er
 	}
 	u := driver.TagUpdate{Step: b.Step, MinStep: b.MinStep, MaxStep: b.MaxStep, Floor: (*int64)(b.Floor)}
 	if b.Code != "" {
-		u.Extra = new(service.CodeExtra(b.Code, b.Zone))
+		u.Extra = new(define.CodeExtra(b.Code, b.Zone))
 	}
 	return a.svc.UpdateTag(r.Context(), name, u)
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api/hapaxv1"
-	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/service/define"
 )
 
 // nextCodes answers Next with numbers and the texts that show them.
@@ -42,5 +42,5 @@ func withCode(extra, code, zone string) (string, error) {
 	case extra != "":
 		return extra, &hapax.ValueError{Field: "extra", Value: extra, Allowed: "none beside a code, which stands there", Err: hapax.ErrInvalidArgument}
 	}
-	return service.CodeExtra(code, zone), nil
+	return define.CodeExtra(code, zone), nil
 }

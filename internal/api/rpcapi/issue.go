@@ -15,6 +15,7 @@ import (
 	"github.com/hapax-id/hapax/api/hapaxv1/hapaxv1connect"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/internal/service/define"
 	"github.com/hapax-id/hapax/internal/wire"
 )
 
@@ -201,8 +202,8 @@ func (s *issueServer) ExplainTag(ctx context.Context, req *hapaxv1.ExplainTagReq
 	} else if last, ok := s.svc.Last(t.Name); ok {
 		res.Last = new(int64(last))
 	}
-	res.Code, res.OldCodes = service.CodeOf(t)
-	res.Strategy = service.StrategyOf(t)
+	says := define.See(t).Says
+	res.Code, res.OldCodes, res.Strategy = says.Spec, says.Old, says.Strategy
 	return res, nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/hapax-id/hapax/api/hapaxv1"
 	"github.com/hapax-id/hapax/api/hapaxv1/hapaxv1connect"
 	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/service/define"
 	"github.com/hapax-id/hapax/internal/wire"
 	"github.com/hapax-id/hapax/store/driver"
 )
@@ -118,7 +119,7 @@ func create(ctx context.Context, store driver.Store, m *hapaxv1.Tag, strategy st
 	if def.Deleted {
 		return nil, outOfRange("deleted", true, "false; delete the tag once it exists")
 	}
-	if def, err = service.WithStrategy(def, strategy); err != nil {
+	if def, err = define.WithStrategy(def, strategy); err != nil {
 		return nil, err
 	}
 	if def, err = def.WithDefaults(); err != nil {

@@ -30,6 +30,7 @@ import (
 	"github.com/hapax-id/hapax/api/hapaxv1/hapaxv1connect"
 	"github.com/hapax-id/hapax/internal/api/rpcapi"
 	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/service/define"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
@@ -385,7 +386,7 @@ func TestAdmin(t *testing.T) {
 	// A code stays where neither is named.
 	_, err = admin.UpdateTag(ctx, &hapaxv1.UpdateTagRequest{Name: "t000", Code: "A{id:6}"})
 	coded, err2 := admin.UpdateTag(ctx, &hapaxv1.UpdateTagRequest{Name: "t000", Step: new(int64(500))})
-	if err := errors.Join(err, err2); err != nil || coded.GetTag().GetExtra() != service.CodeExtra("A{id:6}", "") || coded.GetTag().GetStep() != 500 {
+	if err := errors.Join(err, err2); err != nil || coded.GetTag().GetExtra() != define.CodeExtra("A{id:6}", "") || coded.GetTag().GetStep() != 500 {
 		t.Errorf("with a code: %v, %v", coded, err)
 	}
 	if _, err := n.svc.Next(ctx, service.SnowflakeTag); err != nil {

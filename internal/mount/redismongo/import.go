@@ -17,7 +17,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/mount"
 	"github.com/hapax-id/hapax/internal/moves"
-	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/service/define"
 	"github.com/hapax-id/hapax/store/mongostore"
 	"github.com/hapax-id/hapax/store/redisstore"
 	"github.com/hapax-id/hapax/strategy"
@@ -310,11 +310,11 @@ func (m imported) back(ctx context.Context, s sources, to moves.Target, o mount.
 // sameStrategy refuses a native tag that is there and is not counted by Redis.
 func sameStrategy(ctx context.Context, to moves.Target, name string) error {
 	have, err := to.Tag(ctx, name)
-	if errors.Is(err, hapax.ErrTagNotFound) || err == nil && service.StrategyOf(have) == strategyName {
+	if errors.Is(err, hapax.ErrTagNotFound) || err == nil && define.See(have).Says.Strategy == strategyName {
 		return nil
 	}
 	if err == nil {
-		err = fmt.Errorf("%w: the native tag %q has strategy %s, and %s is wanted: move to a store without it", hapax.ErrKindMismatch, name, service.StrategyName(have), strategyName)
+		err = fmt.Errorf("%w: the native tag %q has strategy %s, and %s is wanted: move to a store without it", hapax.ErrKindMismatch, name, define.See(have).StrategyName(), strategyName)
 	}
 	return err
 }

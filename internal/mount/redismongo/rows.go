@@ -15,7 +15,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/compat/collection"
 	"github.com/hapax-id/hapax/internal/moves"
-	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/service/define"
 )
 
 // scanCount is about how many keys one request to Redis looks at.
@@ -92,7 +92,7 @@ func (r *row) definition(name string, margin int64) (hapax.Tag, error) {
 	if def.Mark, err = moves.Above(top+1, step, margin); err != nil {
 		return def, err
 	}
-	return service.WithStrategy(def, strategyName)
+	return define.WithStrategy(def, strategyName)
 }
 
 // sources are both systems.

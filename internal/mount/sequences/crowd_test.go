@@ -14,7 +14,7 @@ import (
 	"github.com/hapax-id/hapax/internal/mount"
 	"github.com/hapax-id/hapax/internal/moves"
 	"github.com/hapax-id/hapax/internal/patience"
-	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/service/define"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
@@ -336,7 +336,7 @@ func (o outlet) judge(c *crowd, reference string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if all := service.FloorsOf(tag); len(all) != 1 || all[0].URL != reference || all[0].Column != "id" {
+	if all := define.FloorsOf(tag); len(all) != 1 || all[0].URL != reference || all[0].Column != "id" {
 		t.Errorf("the tag has floor_from %+v", all)
 	}
 	t.Logf("%d rows the old way, %d the new one", c.old.Load(), c.new.Load())

@@ -6,9 +6,10 @@ import (
 	"strings"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/compat/sequences"
 	"github.com/hapax-id/hapax/internal/moves"
-	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/service/define"
 	"github.com/hapax-id/hapax/store/driver"
 )
 
@@ -18,7 +19,7 @@ const maxFloors = 8
 // floorsOf returns the columns of a source as its tag names them, and why it cannot name
 // all of them; neither for a source that feeds none. A tag names a URL by a reference
 // alone, so that no password gets into a store.
-func (d *database) floorsOf(s *sequences.Source) (all []service.FloorFrom, why string) {
+func (d *database) floorsOf(s *sequences.Source) (all []api.FloorFrom, why string) {
 	switch {
 	case len(s.Feeds) == 0:
 		return nil, ""
@@ -31,7 +32,7 @@ func (d *database) floorsOf(s *sequences.Source) (all []service.FloorFrom, why s
 		if !c.Index {
 			return nil, fmt.Sprintf("%s has no index: %s", c, c.Create)
 		}
-		all = append(all, service.FloorFrom{URL: d.given, Table: c.Qualified, Column: c.Name})
+		all = append(all, api.FloorFrom{URL: d.given, Table: c.Qualified, Column: c.Name})
 	}
 	return all, ""
 }
@@ -42,10 +43,10 @@ func (d *database) keepFloors(ctx context.Context, to moves.Target, s *sequences
 	all, why := d.floorsOf(s)
 	if len(all) > 0 {
 		tag, err := to.Tag(ctx, s.Tag)
-		if err != nil || tag.Deleted || len(service.FloorsOf(tag)) > 0 {
+		if err != nil || tag.Deleted || len(define.FloorsOf(tag)) > 0 {
 			return "", err
 		}
-		extra, err := service.WithFloors("", all)
+		extra, err := define.WithFloors("", all)
 		if err != nil {
 			return "", err
 		}
@@ -61,7 +62,7 @@ func (d *database) keepFloors(ctx context.Context, to moves.Target, s *sequences
 
 // floorArguments returns the flags by which hapax tags set names columns; empty where a
 // name has a comma, by which those flags are taken apart.
-func floorArguments(all []service.FloorFrom) string {
+func floorArguments(all []api.FloorFrom) string {
 	var b strings.Builder
 	for _, f := range all {
 		text := f.URL + "," + f.Table + "," + f.Column

@@ -9,10 +9,11 @@ import (
 	"testing"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/compat/sequences"
 	"github.com/hapax-id/hapax/internal/mount"
 	"github.com/hapax-id/hapax/internal/moves"
-	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/service/define"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 )
@@ -31,13 +32,13 @@ func TestMoveWritesFloors(t *testing.T) {
 	t.Setenv("SEQUENCES_TEST_DB", u.String())
 	const reference = "env:SEQUENCES_TEST_DB"
 	store := memstore.New()
-	floors := func(name string) []service.FloorFrom {
+	floors := func(name string) []api.FloorFrom {
 		t.Helper()
 		tag, err := store.Tag(t.Context(), name)
 		if err != nil || strings.Contains(tag.Extra, secret) || strings.Contains(tag.Extra, "postgres://") {
 			t.Fatalf("%+v, %v", tag, err)
 		}
-		return service.FloorsOf(tag)
+		return define.FloorsOf(tag)
 	}
 	move := func(to moves.Target, given string, undo bool) mount.Moves {
 		t.Helper()
@@ -60,7 +61,7 @@ func TestMoveWritesFloors(t *testing.T) {
 
 	// The same command, repeated with a reference, adds them: the sources are shut already.
 	notes = strings.Join(move(store, reference, false).Notes, "; ")
-	for tag, want := range map[string]service.FloorFrom{
+	for tag, want := range map[string]api.FloorFrom{
 		"orders":      {URL: reference, Table: "public.orders", Column: "id"},
 		"events":      {URL: reference, Table: "public.events", Column: "id"},
 		`Odd.one.a"b`: {URL: reference, Table: `"Odd.one"."a""b"`, Column: "i'd"},
@@ -82,8 +83,8 @@ func TestMoveWritesFloors(t *testing.T) {
 	}
 
 	// What a person set stays.
-	own := []service.FloorFrom{{URL: "file:/run/secrets/db", Table: "orders", Column: "id"}}
-	extra, err := service.WithFloors("", own)
+	own := []api.FloorFrom{{URL: "file:/run/secrets/db", Table: "orders", Column: "id"}}
+	extra, err := define.WithFloors("", own)
 	if err != nil {
 		t.Fatal(err)
 	}
