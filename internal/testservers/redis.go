@@ -167,7 +167,7 @@ func RedisCluster(t testing.TB, args ...string) []*Server {
 	for range 3 {
 		s := Redis(t, append([]string{
 			"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf",
-			"--cluster-node-timeout", "2000",
+			"--cluster-node-timeout", "60000", // nobody is to be given up who waits for the processor
 		}, args...)...)
 		all = append(all, s)
 		addrs = append(addrs, s.Addr)
