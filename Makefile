@@ -11,7 +11,7 @@ SEEDS ?= 1000
 # them wait; vet has looked at them before.
 RUN = $(GO) run ./internal/testservers/share $(GO) test -vet=off -p 4
 # Those that take longest come first, so that the others fill the time in which they wait.
-PACKAGES = ./internal/e2e ./store/... ./internal/server . ./client ./compat/redismongo ./compat/sequences/serve ./...
+PACKAGES = ./internal/e2e ./store/... ./internal/server . ./client ./compat/redismongo ./internal/mount/sequences ./...
 
 .PHONY: quick test tests vet systems cross modules race fuzz bench bench-rpc bench-redis bench-http bench-latency bench-tags lint generate fresh soak deps release release-test manifests site mutants clients
 
