@@ -74,8 +74,16 @@ func buildFerretDB(t testing.TB) string {
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// Packages are tested at the same time; the rename lets one build win.
-	tmp := bin + "." + strconv.Itoa(os.Getpid())
+	// Packages are tested at the same time: the first one builds, and the others wait for it.
+	release, err := alone(filepath.Join(cache, "ferretdb.lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	if _, err := os.Stat(bin); err == nil {
+		return bin
+	}
+	tmp := bin + ".new"
 	// As the tests are compiled, and of the same versions: so most of it is compiled already.
 	cmd := exec.CommandContext(ctx, "go", "build", "-tags", "ferretdb_no_postgresql", "-ldflags", "-s -w", "-o", tmp, ".")
 	cmd.Dir = src

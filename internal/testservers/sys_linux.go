@@ -33,6 +33,22 @@ func processAttr(account string) (*syscall.SysProcAttr, error) {
 	return attr, err
 }
 
+// alone waits until nobody else is alone with a file, in this process or in another, and returns what
+// ends that.
+func alone(path string) (release func(), err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for err = syscall.EINTR; errors.Is(err, syscall.EINTR); {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
+	}
+	if err != nil {
+		return nil, errors.Join(&os.PathError{Op: "flock", Path: path, Err: err}, f.Close())
+	}
+	return func() { _ = f.Close() }, nil
+}
+
 // own gives a directory to the account that processAttr would use.
 func own(dir, account string) error {
 	uid, gid, err := lookup(account)

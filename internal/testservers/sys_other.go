@@ -19,6 +19,7 @@ const (
 var errUnsupported = errors.New("test servers run on Linux only")
 
 func processAttr(string) (*syscall.SysProcAttr, error) { return nil, errUnsupported }
+func alone(string) (func(), error)                     { return nil, errUnsupported }
 func own(dir, account string) error                    { return errUnsupported }
 func freeBytes(dir string) uint64                      { return 0 }
 func signal(pid int, sig syscall.Signal) error         { return errUnsupported }
