@@ -23,7 +23,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"github.com/hapax-id/hapax"
 )
@@ -81,7 +80,8 @@ type audit struct {
 
 	blockSize int
 	chunk     int // keys that a core collects, with room for as many to sort them
-	sorted    runs
+	sorted    *runs
+	merging   int64 // bytes for it
 
 	read    atomic.Int64 // bytes
 	numbers atomic.Int64
@@ -115,10 +115,9 @@ func newAudit(files []string, stdin io.Reader, opts Options) (*audit, error) {
 		return nil, err
 	}
 	// What is for sorting serves for merging afterwards; the rest keeps runs.
-	sorting := max(min(a.opts.Memory/2, enoughToSort), a.opts.Memory/4)
-	each := sorting / int64(a.cores)
-	a.chunk = int(each / 16)
-	a.sorted = runs{dir: opts.Temp, room: a.opts.Memory - sorting, most: int(each / cursorBytes)}
+	a.merging = max(min(a.opts.Memory/2, enoughToSort), a.opts.Memory/4)
+	a.chunk = int(a.merging / int64(a.cores) / 16)
+	a.sorted = &runs{dir: opts.Temp, room: a.opts.Memory - a.merging}
 	return a, nil
 }
 
@@ -311,10 +310,6 @@ func (a *audit) sort(ctx context.Context) error {
 	return err
 }
 
-// cursorBytes is how much memory a cursor needs at least, with the keys that it holds
-// and the room in which a merger sorts them.
-const cursorBytes = int64(unsafe.Sizeof(cursor{})) + maxPage + slack + 64 + 3*2*pageKeys*8
-
 // invalid counts a line that is no number.
 func (a *audit) invalid(file int, line int64, text []byte) {
 	a.mu.Lock()
@@ -338,18 +333,22 @@ func (a *audit) merge(ctx context.Context) error {
 	if a.granted != nil {
 		r.Outside = &Findings{List: []Finding{}}
 	}
-	list := a.sorted.list
-	if len(list) == 0 {
+	if len(a.sorted.list) == 0 {
 		return nil
 	}
-	parts := spans(list, perCore*a.cores)
+	most := max(int(a.merging/cursorBytes), 2)
+	narrowed, err := a.sorted.narrowed(ctx, most)
+	if a.sorted = narrowed; err != nil {
+		return err
+	}
+	cores := min(a.cores, max(most/len(a.sorted.list), 1)) // so many fit in memory
+	parts := spans(a.sorted.list, perCore*a.cores)
 	tallies := make([]*tally, len(parts))
-	readAhead := int(min(int64(a.chunk)*8/int64(len(list)), 1<<18))
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var next atomic.Int64
 	var wg sync.WaitGroup
-	for range min(a.cores, len(parts)) {
+	for range min(cores, len(parts)) {
 		wg.Go(func() {
 			for {
 				i := int(next.Add(1)) - 1
@@ -357,7 +356,7 @@ func (a *audit) merge(ctx context.Context) error {
 					return
 				}
 				var err error
-				if tallies[i], err = a.mergeSpan(ctx, parts[i], readAhead); err != nil {
+				if tallies[i], err = a.mergeSpan(ctx, parts[i]); err != nil {
 					cancel(err)
 					return
 				}
@@ -372,31 +371,14 @@ func (a *audit) merge(ctx context.Context) error {
 	return nil
 }
 
-func (a *audit) mergeSpan(ctx context.Context, part span, readAhead int) (*tally, error) {
+func (a *audit) mergeSpan(ctx context.Context, part span) (*tally, error) {
 	t := newTally(a.opts.Show, a.opts.Layout, a.granted)
-	within := slices.DeleteFunc(slices.Clone(a.sorted.list), func(r *run) bool {
-		return r.last < part.from || r.index[0].key > part.upTo
+	within := slices.DeleteFunc(slices.Clone(a.sorted.list), func(r run) bool {
+		return r[len(r)-1].last < part.from || r[0].first > part.upTo
 	})
-	cursors := make([]*cursor, len(within))
-	for i, r := range within {
-		var err error
-		if cursors[i], err = newCursor(&a.sorted, r, part.from, part.upTo, readAhead, heldKeys(len(within))); err != nil {
-			return nil, err
-		}
-	}
-	m := newMerger(cursors)
-	for {
-		keys, err := m.next()
-		if err != nil {
-			return nil, err
-		}
-		if len(keys) == 0 {
-			return t, nil
-		}
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
+	return t, a.sorted.merge(ctx, within, part, func(keys []uint64) error {
 		t.take(keys)
 		a.merged.Add(int64(len(keys)))
-	}
+		return nil
+	})
 }

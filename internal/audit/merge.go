@@ -1,23 +1,27 @@
 package audit
 
 import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
 	"math"
 	"slices"
+	"unsafe"
 )
-
-// batchKeys is about how many keys a merger sorts at a time.
-const batchKeys = 1 << 15
 
 // A span is the keys from one to another, both inclusive.
 type span struct{ from, upTo uint64 }
 
+var everything = span{0, math.MaxUint64}
+
 // spans cuts the keys of all runs into up to n spans that hold about as many
 // each. Equal keys lie in one span.
-func spans(list []*run, n int) []span {
+func spans(list []run, n int) []span {
 	var keys []uint64
 	for _, r := range list {
-		for _, p := range r.index {
-			keys = append(keys, p.key)
+		for _, p := range r {
+			keys = append(keys, p.first)
 		}
 	}
 	slices.Sort(keys)
@@ -32,48 +36,104 @@ func spans(list []*run, n int) []span {
 	return append(found, span{from, math.MaxUint64})
 }
 
-// A merger gives the keys of many cursors in order. It takes a batch of the smallest
-// ones from all of them and sorts it: the processor's cache holds the batch, so that
-// this is quicker than to compare the cursors' next keys one by one.
-type merger struct {
-	cursors []*cursor
-	each    int // keys that a cursor holds at least
-	batch   []uint64
-	scratch []uint64
+// cursorBytes is how much memory a run takes at most while it is merged, with its part of
+// a batch and the room to sort that.
+const cursorBytes = int64(unsafe.Sizeof(cursor{})) + pageKeys*(8+binary.MaxVarintLen64+2*8)
+
+// A cursor goes through the keys of a run within a span, a page at a time.
+type cursor struct {
+	file  io.ReaderAt
+	pages run // still to come
+	span  span
+	raw   []byte
+	keys  []uint64 // of the pages before those
+	held  []uint64 // room for keys
 }
 
-// heldKeys returns how many keys each of n cursors holds for a merger.
-func heldKeys(n int) int {
-	return max(batchKeys/max(n, 1), pageKeys)
-}
-
-func newMerger(cursors []*cursor) *merger {
-	each := heldKeys(len(cursors))
-	room := len(cursors) * (each + pageKeys)
-	return &merger{cursors, each, make([]uint64, 0, room), make([]uint64, room)}
-}
-
-// next returns the next keys, until the next call; none at the end.
-func (m *merger) next() ([]uint64, error) {
-	// Of a cursor that has more than it holds, keys above the last held one may
-	// be still to come.
-	upTo := uint64(math.MaxUint64)
-	for _, c := range m.cursors {
-		if err := c.hold(m.each); err != nil {
-			return nil, err
+// load unpacks pages until there are keys, or none come any more.
+func (c *cursor) load() error {
+	for len(c.keys) == 0 && c.more() {
+		p := c.pages[0]
+		c.pages = c.pages[1:]
+		if p.last < c.span.from {
+			continue
 		}
-		if !c.ended {
-			upTo = min(upTo, c.keys[len(c.keys)-1])
+		raw := p.packed
+		if raw == nil {
+			c.raw = slices.Grow(c.raw[:0], p.size)[:p.size]
+			if _, err := c.file.ReadAt(c.raw, p.at); err != nil {
+				return fmt.Errorf("temporary file: %w", err)
+			}
+			raw = c.raw
+		}
+		keys := append(slices.Grow(c.held[:0], p.keys), p.first)
+		for key := p.first; len(keys) < p.keys; keys = append(keys, key) {
+			more, n := binary.Uvarint(raw)
+			if n <= 0 {
+				break
+			}
+			key, raw = key+more, raw[n:]
+		}
+		if len(keys) != p.keys || len(raw) > 0 || keys[p.keys-1] != p.last {
+			return fmt.Errorf("temporary file: a page at %d is not what was written; is the disk sound?", p.at)
+		}
+		c.held, c.keys = keys, within(keys, c.span)
+	}
+	return nil
+}
+
+// more reports whether keys may come after those that a cursor has.
+func (c *cursor) more() bool { return len(c.pages) > 0 && c.pages[0].first <= c.span.upTo }
+
+// within returns those of ascending keys that lie in a span.
+func within(keys []uint64, s span) []uint64 {
+	keys = keys[:upTo(keys, s.upTo)]
+	from, _ := slices.BinarySearch(keys, s.from)
+	return keys[from:]
+}
+
+// upTo returns how many of ascending keys are not above one.
+func upTo(keys []uint64, key uint64) int {
+	if len(keys) == 0 || keys[len(keys)-1] <= key {
+		return len(keys)
+	}
+	n, _ := slices.BinarySearch(keys, key+1) // no overflow: a key lies above
+	return n
+}
+
+// merge gives the keys of runs that lie in a span in order, a batch at a time. It takes the
+// smallest ones from all of them and sorts those: the processor's cache holds the batch, so
+// that this is quicker than to compare the runs' next keys one by one.
+func (s *runs) merge(ctx context.Context, list []run, part span, take func(keys []uint64) error) error {
+	cursors := make([]*cursor, len(list))
+	for i, r := range list {
+		cursors[i] = &cursor{file: s.file, pages: r, span: part}
+	}
+	var batch, scratch []uint64
+	for ctx.Err() == nil {
+		// Of a run with pages to come, keys above the last unpacked one may be still to come.
+		known := uint64(math.MaxUint64)
+		for _, c := range cursors {
+			if err := c.load(); err != nil {
+				return err
+			}
+			if c.more() {
+				known = min(known, c.keys[len(c.keys)-1])
+			}
+		}
+		batch = batch[:0]
+		for _, c := range cursors {
+			n := upTo(c.keys, known)
+			batch = append(batch, c.keys[:n]...)
+			c.keys = c.keys[n:]
+		}
+		if len(batch) == 0 {
+			return nil
+		}
+		scratch = slices.Grow(scratch[:0], len(batch))[:len(batch)]
+		if err := take(sortKeys(batch, scratch)); err != nil {
+			return err
 		}
 	}
-	m.batch = m.batch[:0]
-	for _, c := range m.cursors {
-		n := len(c.keys)
-		if n > 0 && c.keys[n-1] > upTo {
-			n, _ = slices.BinarySearch(c.keys, upTo+1) // no overflow: a key lies above
-		}
-		m.batch = append(m.batch, c.keys[:n]...)
-		c.keys = c.keys[n:]
-	}
-	return sortKeys(m.batch, m.scratch[:len(m.batch)]), nil
+	return ctx.Err()
 }

@@ -15,17 +15,18 @@ func TestMergeProperty(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
 		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
-		s := &runs{dir: dir, room: rapid.SampledFrom([]int64{0, 100_000, 1 << 30}).Draw(t, "room"), most: 10}
+		s := &runs{dir: dir, room: rapid.SampledFrom([]int64{0, 100_000, 1 << 30}).Draw(t, "room")}
+		narrow := s
 		defer func() {
-			if err := s.close(); err != nil {
+			if err := narrow.close(); err != nil {
 				t.Error(err)
 			}
 		}()
 		different := rapid.Uint64Range(1, 50).Draw(t, "different")
 		gap := rapid.SampledFrom([]uint64{1, 300, math.MaxUint64 / 50}).Draw(t, "gap")
 		var all []uint64
-		for range rapid.IntRange(1, 4).Draw(t, "runs") {
-			keys := make([]uint64, rapid.IntRange(1, 4*indexEvery*pageKeys).Draw(t, "keys"))
+		for range rapid.IntRange(1, 9).Draw(t, "runs") {
+			keys := make([]uint64, rapid.IntRange(1, 4*pageKeys).Draw(t, "keys"))
 			for i := range keys {
 				keys[i] = math.MaxUint64 - gap*random.Uint64N(different)
 			}
@@ -36,27 +37,20 @@ func TestMergeProperty(t *testing.T) {
 			}
 		}
 		slices.Sort(all)
-		readAhead := rapid.IntRange(0, 10*maxPage).Draw(t, "read ahead")
+		most := rapid.IntRange(2, 10).Draw(t, "most")
+		s, err := s.narrowed(t.Context(), most)
+		if err != nil || len(s.list) > most {
+			t.Fatal(len(s.list), err)
+		}
+		narrow = s
 		var got []uint64
 		for _, part := range spans(s.list, rapid.IntRange(1, 20).Draw(t, "spans")) {
-			var cursors []*cursor
-			for _, r := range s.list {
-				c, err := newCursor(s, r, part.from, part.upTo, readAhead, heldKeys(len(s.list)))
-				if err != nil {
-					t.Fatal(err)
-				}
-				cursors = append(cursors, c)
-			}
-			m, before := newMerger(cursors), len(got)
-			for {
-				keys, err := m.next()
-				if err != nil {
-					t.Fatal(err)
-				}
-				if len(keys) == 0 {
-					break
-				}
+			before := len(got)
+			if err := s.merge(t.Context(), s.list, part, func(keys []uint64) error {
 				got = append(got, keys...)
+				return nil
+			}); err != nil {
+				t.Fatal(err)
 			}
 			if part := got[before:]; before > 0 && len(part) > 0 && part[0] == got[before-1] {
 				t.Fatalf("%d lies in two spans", part[0])
