@@ -44,14 +44,17 @@ func (w *wrapper) said() string {
 	return w.stderr.String()
 }
 
-// shortTime are flags under which a worker ID is lost within seconds.
-var shortTime = []string{"--grant", "5s", "--grace", "1s", "--ahead", "10ms"}
+// Time is granted for so long that nobody loses a worker ID who waits for the processor.
+var longTime = []string{"--grant", "10m", "--grace", "1s", "--ahead", "10ms"}
 
-// wrap starts hapax worker with shortTime and arguments, on a server.
+// shortTime are flags under which a worker ID is lost soon after its holder can ask no more.
+var shortTime = []string{"--pool", "brief", "--grant", "12s"}
+
+// wrap starts hapax worker with longTime and arguments, on a server.
 func wrap(t *testing.T, server, dir string, env []string, args ...string) *wrapper {
 	t.Helper()
 	w := &wrapper{t: t, ended: make(chan struct{})}
-	args = slices.Concat([]string{"worker", args[0]}, shortTime, args[1:])
+	args = slices.Concat([]string{"worker", args[0]}, longTime, args[1:])
 	w.cmd = command(context.Background(), dir, append([]string{"HAPAX_SERVER=" + server}, env...), args...)
 	w.cmd.Stderr, w.cmd.WaitDelay = w, time.Second
 	if err := w.cmd.Start(); err != nil {
@@ -108,7 +111,7 @@ func gone(t *testing.T, what string, pid int) {
 
 func workerServer(t *testing.T) *serving {
 	t.Helper()
-	return serve(t, t.TempDir(), nil, "--pools", "{default: {grant: 5s, max_grant: 6s, lease: 1s}, few: {workers: 0-1}}")
+	return serve(t, t.TempDir(), nil, "--pools", "{default: {grant: 10m, max_grant: 10m, lease: 1s}, brief: {grant: 12s, max_grant: 12s, lease: 1s}, few: {workers: 0-1}}")
 }
 
 // What is handed over is handed over as it is: arguments, environment, exit codes.
@@ -198,7 +201,7 @@ const tree = `sh -c 'trap "" TERM; echo $$ > child; while :; do sleep 0.05; done
 func startTree(t *testing.T, s *serving, args ...string) (w *wrapper, command, child int) {
 	t.Helper()
 	dir := t.TempDir()
-	w = wrap(t, s.url, dir, nil, append(append([]string{"exec"}, args...), "--", "sh", "-c", tree)...)
+	w = wrap(t, s.url, dir, nil, slices.Concat([]string{"exec"}, shortTime, args, []string{"--", "sh", "-c", tree})...)
 	return w, pidIn(t, filepath.Join(dir, "command")), pidIn(t, filepath.Join(dir, "child"))
 }
 
@@ -304,7 +307,7 @@ func TestWorkerExecWithoutServers(t *testing.T) {
 	t.Parallel()
 	s := workerServer(t)
 	dir := t.TempDir()
-	polite := wrap(t, s.url, dir, nil, "exec", "--", "sh", "-c",
+	polite := wrap(t, s.url, dir, nil, "exec", "--pool", "brief", "--grant", "12s", "--", "sh", "-c",
 		`trap 'echo > told; exit 0' TERM; echo > polite; while :; do sleep 0.05; done`)
 	readable := func(name string) {
 		t.Helper()
@@ -363,7 +366,7 @@ func TestWorkerExecRefuses(t *testing.T) {
 		{"a template that divides by zero", nil, []string{"--env", "W={worker/0}", "--", "true"}, 125, "{worker}"},
 		{"an unknown flag", nil, []string{"--shell", "--", "true"}, 125, "--shell"},
 		{"a grant that is too short to stop in", nil, []string{"--grant", "2s", "--", "true"}, 125, "grant"},
-		{"more grace than the servers grant", nil, []string{"--grant", "1m", "--grace", "5s", "--", "true"}, 125, "grace"},
+		{"more grace than the servers grant", nil, []string{"--pool", "brief", "--grant", "1m", "--grace", "11s", "--", "true"}, 125, "grace"},
 		{"no server", []string{"HAPAX_SERVER=http://127.0.0.1:1"}, []string{"--wait", "1s", "--", "true"}, 111, "127.0.0.1:1"},
 		{"a wrong clock", []string{"HAPAX_TEST_CLOCK_OFFSET=@" + clock}, []string{"--wait", "5s", "--", "true"}, 113, "the local clock and the store's differ too much"},
 		{"a command that goes on in the background", nil, []string{"--", "sh", "-c", "setsid sleep 1000 & exit 0"}, 116, "foreground"},
@@ -423,7 +426,7 @@ func TestWorkerExecOnClockStep(t *testing.T) {
 		{"kill", "-100ms", 115, "clock went back"},
 		{"warn", "-100ms", 0, "set back by 100"},
 		{"kill", "100ms", 0, "set forward by 100"},
-		{"warn", "9s", 114, "about to be lost"}, // beyond what is granted
+		{"warn", "11m", 114, "about to be lost"}, // beyond what is granted
 	} {
 		t.Run(tt.policy+tt.step, func(t *testing.T) {
 			t.Parallel()
@@ -462,7 +465,7 @@ func TestWorkerHold(t *testing.T) {
 		return values
 	}
 	address := freeAddress(t)
-	w := wrap(t, s.url, dir, nil, "hold", "--file", file, "--http", address, "--env", "DC={worker/32}", "--workers", "70")
+	w := wrap(t, s.url, dir, nil, "hold", "--pool", "brief", "--grant", "12s", "--file", file, "--http", address, "--env", "DC={worker/32}", "--workers", "70")
 	first := read()
 	var told string
 	patience.Until(t, "the worker ID is told", func() bool {
@@ -494,7 +497,7 @@ func TestWorkerHold(t *testing.T) {
 		t.Errorf("the file is left: %v", err)
 	}
 
-	w = wrap(t, s.url, dir, nil, "hold", "--file", file, "--on-lost", "touch lost")
+	w = wrap(t, s.url, dir, nil, "hold", "--pool", "brief", "--grant", "12s", "--file", file, "--on-lost", "touch lost")
 	read()
 	s.kill()
 	w.end(114)

@@ -19,13 +19,14 @@ import (
 // Two holders are wrapped generators that have one worker ID after the other: the second
 // waits for it while the first one meets trouble.
 type holders struct {
-	t      *testing.T
-	twin   bool
-	server *serving
-	data   string // the server's directory
-	clock  string // file with the offset of both clocks
-	first  *holder
-	second *holder
+	t       *testing.T
+	twin    bool
+	server  *serving
+	data    string // the server's directory
+	clock   string // file with the offset of both clocks
+	first   *holder
+	second  *holder
+	seconds []*holder // those before the second that were late
 }
 
 // A holder is one wrapper with its generator.
@@ -36,7 +37,7 @@ type holder struct {
 
 // holderGrant is what wrappers ask for. Servers add three seconds before they give the
 // worker ID away, so that nobody is too late who only waits for the processor.
-const holderGrant = 4 * time.Second
+const holderGrant = 12 * time.Second
 
 func newHolders(t *testing.T, twin bool) *holders {
 	t.Helper()
@@ -124,11 +125,23 @@ func (w *holder) numbers() []hapax.ID {
 	return ids
 }
 
-// issues waits until the generator has made some more numbers.
-func (w *holder) issues() {
+// issues waits until the generator has made some more numbers, and reports false if its wrapper was late.
+func (w *holder) issues() bool {
 	w.t.Helper()
 	had := len(w.numbers())
-	patience.Until(w.t, "the generator makes numbers", func() bool { return len(w.numbers()) > had+10 }, w.server())
+	patience.Until(w.t, "the generator makes numbers", func() bool { return len(w.numbers()) > had+10 || w.late() }, w.server())
+	return len(w.numbers()) > had+10
+}
+
+// late reports whether a wrapper has ended because no more time was granted to it, as one does that gets
+// no share of the processor.
+func (w *holder) late() bool {
+	select {
+	case <-w.ended:
+		return w.cmd.ProcessState.ExitCode() == 114
+	default:
+		return false
+	}
 }
 
 // server is what the wrapper says, for patience.
@@ -138,20 +151,24 @@ type stringer func() string
 
 func (s stringer) String() string { return s() }
 
-// parts returns the watchdog and the command of a wrapper; there is none of the twin.
-func (w *holder) parts() (dog, command int) {
+// parts returns the watchdog and the command of a wrapper; there is none of the twin, nor of one that
+// was late.
+func (w *holder) parts() (dog, command int, lives bool) {
 	w.t.Helper()
 	patience.Until(w.t, "there is a watchdog and a command", func() bool {
+		if w.late() {
+			return true
+		}
 		dogs, commands := wrapped(eachProcess(), w.cmd.Process.Pid)
 		all := eachProcess()
 		commands = slices.DeleteFunc(commands, func(pid int) bool { return all[pid] != w.cmd.Process.Pid })
 		if len(commands) != 1 || len(dogs) != 1 {
 			return false
 		}
-		dog, command = dogs[0], commands[0]
+		dog, command, lives = dogs[0], commands[0], true
 		return true
 	}, w.server())
-	return dog, command
+	return dog, command, lives
 }
 
 // over lets everything of a wrapper go on that was frozen, and waits until nothing is left.
@@ -177,24 +194,28 @@ var holderTroubles = []struct {
 	{"supervisor killed", true, func(h *holders) { h.first.signal(syscall.SIGKILL) }},
 	{"supervisor frozen", true, func(h *holders) { h.first.signal(syscall.SIGSTOP) }},
 	{"watchdog killed", false, func(h *holders) {
-		dog, _ := h.first.parts()
-		_ = syscall.Kill(dog, syscall.SIGKILL)
-		gone(h.t, "the watchdog", dog)
+		if dog, _, lives := h.first.parts(); lives {
+			_ = syscall.Kill(dog, syscall.SIGKILL)
+			gone(h.t, "the watchdog", dog)
+		}
 		h.first.signal(syscall.SIGTERM)
 	}},
 	{"watchdog frozen", false, func(h *holders) {
-		dog, _ := h.first.parts()
-		_ = syscall.Kill(dog, syscall.SIGSTOP)
-		h.first.issues()
+		if dog, _, lives := h.first.parts(); lives {
+			_ = syscall.Kill(dog, syscall.SIGSTOP)
+			h.first.issues()
+		}
 		h.first.signal(syscall.SIGTERM)
 	}},
 	{"command killed", false, func(h *holders) {
-		_, command := h.first.parts()
-		_ = syscall.Kill(command, syscall.SIGKILL)
+		if _, command, lives := h.first.parts(); lives {
+			_ = syscall.Kill(command, syscall.SIGKILL)
+		}
 	}},
 	{"command frozen, supervisor killed", false, func(h *holders) {
-		_, command := h.first.parts()
-		_ = syscall.Kill(command, syscall.SIGSTOP)
+		if _, command, lives := h.first.parts(); lives {
+			_ = syscall.Kill(command, syscall.SIGSTOP)
+		}
 		h.first.signal(syscall.SIGKILL)
 	}},
 	{"servers away", false, func(h *holders) {
@@ -275,17 +296,25 @@ func TestWrapperThatKeepsOnlyTheID(t *testing.T) {
 // returns when the second one makes numbers.
 func (h *holders) meet(trouble func(*holders)) {
 	h.t.Helper()
-	h.first = h.start()
-	h.first.issues()
+	for h.first = h.start(); !h.first.issues(); h.first = h.start() {
+		h.t.Log("no time was granted to the first one; another one comes")
+	}
 	h.second = h.start()
 	trouble(h)
-	h.second.issues()
+	for !h.second.issues() {
+		h.t.Log("no time was granted to the second one; another one comes")
+		h.seconds = append(h.seconds, h.second)
+		h.second = h.start()
+	}
 }
 
 // apart reports whether all numbers of the second lie above all of the first.
 func (h *holders) apart() bool {
 	h.t.Helper()
 	// The second one's first: what the first one makes later is to count.
-	lowest := slices.Min(h.second.numbers())
-	return slices.Max(h.first.numbers()) < lowest
+	numbers := h.second.numbers()
+	for _, s := range h.seconds {
+		numbers = append(numbers, s.numbers()...)
+	}
+	return slices.Max(h.first.numbers()) < slices.Min(numbers)
 }

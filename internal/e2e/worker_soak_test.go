@@ -23,7 +23,7 @@ const (
 	crowdSlots = 64
 	crowdIDs   = 16
 	crowdHosts = 8
-	crowdGrant = holderGrant
+	crowdGrant = 4 * time.Second
 	crowdFroze = 6 * time.Second  // longer than a grant
 	crowdHeals = 10 * time.Second // until a wrapper that was hurt can be hurt again
 )
