@@ -128,6 +128,11 @@ func isSlow(t *testing.T, s *serving) bool {
 	return false
 }
 
+// isLate reports whether a line of log is what a node says that is slow or has a slow store, and no more.
+func isLate(line string) bool {
+	return strings.Contains(line, "until this node has joined") || strings.Contains(line, "context deadline exceeded")
+}
+
 // Three nodes that start one after the other on a store that is well tell of nothing that
 // looks like trouble, in their logs or in the console's.
 func TestHealthyFleetWarnsOfNothing(t *testing.T) {
@@ -152,11 +157,17 @@ func TestHealthyFleetWarnsOfNothing(t *testing.T) {
 				}
 			}
 			for i, node := range nodes {
-				if isSlow(t, node) {
-					t.Skip("the machine is too slow for a healthy start")
-				}
+				slow, late := isSlow(t, node), 0
 				for _, line := range amber(node) {
+					if slow && isLate(line) {
+						late++
+						continue
+					}
 					t.Errorf("node %d warns: %s", i, line)
+				}
+				if late > 0 { // the console tells of that, too
+					t.Logf("node %d was slow, and said so: %d lines", i, late)
+					continue
 				}
 				res, err := http.Get(node.url + "/console/log")
 				if err != nil {
