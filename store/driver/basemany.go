@@ -171,7 +171,7 @@ func (b *Base) changeSome(ctx context.Context, p Pulse, left []*oneOf) (contact 
 		beaten = beaten || r.Met
 		refused := b.settle(some, r.Each)
 		left = append(refused, rest...)
-		if len(refused) > 0 {
+		if len(refused) > 0 && b.locking(left) == nil { // whoever locks waits in the store, where those before are served first
 			if err := pause(ctx, lost, time.Since(sent)); err != nil {
 				return Contact{}, b.calls.Unavailable(ctx, err)
 			}
@@ -183,16 +183,24 @@ func (b *Base) changeSome(ctx context.Context, p Pulse, left []*oneOf) (contact 
 // maxLost is how often a row is lost to other handles before it is locked first.
 const maxLost = 2
 
+// locking returns the KV that is to lock rows first, since one was lost to others, again and
+// again; nil where none is to.
+func (b *Base) locking(some []*oneOf) LockingKV {
+	if kv, ok := b.kv.(LockingKV); ok && slices.ContainsFunc(some, func(h *oneOf) bool { return h.slot.lost >= maxLost }) {
+		return kv
+	}
+	return nil
+}
+
 // makeStep makes the step of these changes, and returns those that it was made of. Where one of
 // their rows was lost to others, again and again, all are locked before the changes are made up,
 // for as long as others go on to change it.
 func (b *Base) makeStep(ctx context.Context, p Pulse, some []*oneOf) (Result, []*oneOf, error) {
-	kv, locks := b.kv.(LockingKV)
-	locks = locks && slices.ContainsFunc(some, func(h *oneOf) bool { return h.slot.lost >= maxLost })
+	kv := b.locking(some)
 	for _, h := range some {
-		h.locked = locks
+		h.locked = kv != nil
 	}
-	if !locks {
+	if kv == nil {
 		r, err := b.kv.Step(ctx, p.step(changesOf(some)...))
 		return r, some, err
 	}
