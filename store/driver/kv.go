@@ -31,7 +31,7 @@ type KV interface {
 type LockingKV interface {
 	KV
 
-	// StepLocked locks rows, of which the first is locked first, and makes the step that f
+	// StepLocked locks rows, in the order of their tables and names, and makes the step that f
 	// returns of them as they are: nobody else changes them meanwhile. f does not wait; it may be
 	// called again, and its error ends the call.
 	StepLocked(ctx context.Context, keys []Key, f func(cells []Cell) (Step, error)) (Result, error)
@@ -70,7 +70,7 @@ type Step struct {
 	If    []Cond   // if one fails, nothing is done
 	Raise []Put    // written where the row is lower or missing, and left where it is not
 	Then  []Change // conditions too: all are done, or nothing of the step is
-	Each  []Change // each is done or not by itself, whatever becomes of the others
+	Each  []Change // each is done or not by itself; where all are refused, and Then is empty, the step may not be met
 	Look  []Key    // rows that are read besides, in the step or after it
 }
 

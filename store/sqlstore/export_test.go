@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -28,6 +29,15 @@ func (s *Store) Statements() map[string]string {
 		all[fmt.Sprint("step", i)] = step
 	}
 	return all
+}
+
+// ReadStale has the store read rows as they were when its statements began.
+func (s *Store) ReadStale() {
+	const lock = " FOR UPDATE"
+	for i, step := range s.sql.steps {
+		s.sql.steps[i] = strings.ReplaceAll(step, lock, "")
+	}
+	s.sql.names = strings.NewReplacer(lock, "", "{meta}", s.opts.Prefix+"meta", "{rows}", s.opts.Prefix+"rows", "{value}", bounded)
 }
 
 // Session calls f with a connection that is set up as the store's are.

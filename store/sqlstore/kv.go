@@ -249,8 +249,8 @@ func (i *item) fits() bool {
 }
 
 // itemsOf returns the rows of a step in the order in which they are locked, by which no two
-// steps wait for each other. The rows of processes come before the tags, of which other
-// processes have need.
+// steps wait for each other. The tags, whose table has no name, come first: a step that waits
+// for one keeps nobody from the row of its process, which the heartbeats need.
 func itemsOf(d *dialect, step driver.Step) ([]*item, error) {
 	items := make([]*item, 0, len(step.If)+len(step.Raise)+len(step.Then)+len(step.Each)+len(step.Look))
 	for i, c := range step.If {
@@ -300,12 +300,7 @@ raise:
 }
 
 func sorted(items []*item) []*item {
-	slices.SortStableFunc(items, func(x, y *item) int {
-		if (x.Table == "") != (y.Table == "") {
-			return cmp.Compare(len(y.Table), len(x.Table))
-		}
-		return cmp.Or(cmp.Compare(x.Table, y.Table), cmp.Compare(x.Name, y.Name))
-	})
+	slices.SortStableFunc(items, func(x, y *item) int { return cmp.Or(cmp.Compare(x.Table, y.Table), cmp.Compare(x.Name, y.Name)) })
 	return items
 }
 

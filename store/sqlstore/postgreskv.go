@@ -57,7 +57,8 @@ const (
 		judged AS (SELECT *, CASE WHEN role = 'a' THEN value IS NULL
 				WHEN role IN ('s', 't', 'e') THEN value COLLATE "C" IS NOT DISTINCT FROM old
 				WHEN role IN ('l', 'b') THEN COALESCE(value COLLATE "C" >= old, false) ELSE true END AS fits FROM item),
-		met AS (SELECT here AND NOT EXISTS (SELECT 1 FROM judged WHERE NOT fits AND role <> 'e') AS met FROM here)`
+		met AS (SELECT here AND COALESCE(bool_and(fits OR role = 'e'), true) AND COALESCE(bool_or(fits) FILTER (WHERE role IN ('t', 'e')), true) AS met
+			FROM here LEFT JOIN judged ON true GROUP BY here)`
 	postgresUpdates = `, change AS (UPDATE {rows} r SET value = j.next FROM judged j WHERE (SELECT met FROM met) AND r.tbl = j.tbl AND r.name = j.name
 			AND j.fits AND j.next IS NOT NULL AND (j.role IN ('t', 'e') OR j.value COLLATE "C" < j.next))`
 	postgresDeletes = `, removal AS (DELETE FROM {rows} r USING judged j WHERE (SELECT met FROM met) AND r.tbl = j.tbl AND r.name = j.name
@@ -67,7 +68,9 @@ const (
 	postgresInserts = ", addition AS (" + postgresAdds + "'e' ON CONFLICT DO NOTHING RETURNING r.tbl, r.name)"
 	postgresFounds  = ", foundation AS (" + postgresAdds + "'t')"
 	postgresRaises  = ", raise AS (" + postgresAdds + "'r' ON CONFLICT (tbl, name) DO UPDATE SET value = excluded.value WHERE r.value < excluded.value)"
-	postgresTell    = ` SELECT 0::bigint, met, NULL::text, NULL::text FROM here CROSS JOIN met WHERE here
+	// What has changed nothing has nothing to make durable: its locks, which others wait for, end
+	// without a sync.
+	postgresTell = ` SELECT 0::bigint, met, CASE WHEN NOT met THEN set_config('synchronous_commit', 'off', true) END, NULL::text FROM here CROSS JOIN met WHERE here
 		UNION ALL SELECT i, true, CASE WHEN value IS NULL THEN NULL ELSE {value} END, NULL FROM judged WHERE NOT fits OR role IN ('k', 'x') OR NOT (SELECT met FROM met)`
 	postgresTellInserts = " UNION ALL SELECT -1, true, tbl, name FROM addition"
 )

@@ -1,0 +1,234 @@
+package sqlstore_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
+	"github.com/hapax-id/hapax/internal/testservers"
+	"github.com/hapax-id/hapax/store/driver"
+	"github.com/hapax-id/hapax/store/sqlstore"
+)
+
+// A row that was lost to another handle is told as it is now, not as it was when the statement
+// began, so that the next attempt is made of it; and rows that are locked are as they are then.
+// A handle that reads without the lock is caught.
+func TestLostRaceTellsNow(t *testing.T) {
+	onServers(t, func(t *testing.T, _ *testservers.Server, url string) {
+		for name, spoil := range map[string]func(*sqlstore.Store){"": nil, "twin that reads what was": (*sqlstore.Store).ReadStale} {
+			t.Run(name, func(t *testing.T) {
+				url := fresh(url)
+				winner, loser := open(t, url, sqlstore.Options{}), open(t, url, sqlstore.Options{})
+				if spoil != nil {
+					spoil(loser)
+				}
+				told := loseRaces(t, url, winner, loser)
+				if caught := slices.ContainsFunc(told, func(now string) bool { return now != "now" }); caught != (spoil != nil) {
+					t.Errorf("the loser was told the rows %q", told)
+				}
+			})
+		}
+	})
+}
+
+// loseRaces has a handle want a row while another one changes it to "now", once by each kind of
+// step, and returns as what the first was told the row.
+func loseRaces(t *testing.T, url string, winner, loser *sqlstore.Store) (told []string) {
+	t.Helper()
+	const own = "n"
+	db := admin(t, winner)
+	beat := driver.Beat{Count: 1}.Encode()
+	if ok, err := winner.SwapRow(t.Context(), driver.TableBeats, own, nil, beat); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	pulse := func(step driver.Step) driver.Step {
+		key := driver.Key{Table: driver.TableBeats, Name: own}
+		step.If = []driver.Cond{{Key: key, Least: beat}}
+		step.Raise = []driver.Put{{Key: key, Value: beat}}
+		return step
+	}
+	for name, want := range map[string]func(old driver.Cell, key driver.Key) (string, error){
+		"a change": func(old driver.Cell, key driver.Key) (string, error) {
+			r, err := loser.KV().Step(t.Context(), driver.Step{Each: []driver.Change{{Key: key, Old: old, Next: []byte("lost")}}})
+			return outcomeOf(r, err)
+		},
+		"a change with a beat": func(old driver.Cell, key driver.Key) (string, error) {
+			r, err := loser.KV().Step(t.Context(), pulse(driver.Step{Each: []driver.Change{{Key: key, Old: old, Next: []byte("lost")}}}))
+			return outcomeOf(r, err)
+		},
+		"a change together with another": func(old driver.Cell, key driver.Key) (string, error) {
+			r, err := loser.KV().Step(t.Context(), driver.Step{Then: []driver.Change{
+				{Key: key, Old: old, Next: []byte("lost")}, {Key: driver.Key{Table: "t", Name: "another"}, Old: driver.Cell{Known: true}, Next: []byte("lost")},
+			}})
+			return outcomeOf(r, err)
+		},
+		"a locked row": func(_ driver.Cell, key driver.Key) (now string, err error) {
+			_, err = loser.KV().(driver.LockingKV).StepLocked(t.Context(), []driver.Key{key}, func(cells []driver.Cell) (driver.Step, error) {
+				now = string(cells[0].Value)
+				return driver.Step{}, nil
+			})
+			return now, err
+		},
+	} {
+		key := driver.Key{Table: "t", Name: name}
+		if ok, err := winner.SwapRow(t.Context(), key.Table, key.Name, nil, []byte("before")); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		answers := make(chan string, 1)
+		_, err := winner.KV().(driver.LockingKV).StepLocked(t.Context(), []driver.Key{key}, func(cells []driver.Cell) (driver.Step, error) {
+			go func() {
+				now, err := want(cells[0], key)
+				if err != nil {
+					t.Error(name, err)
+				}
+				answers <- now
+			}()
+			waits := func() (waits bool, err error) {
+				err = db.QueryRowContext(t.Context(), waiting(winner, url)).Scan(&waits)
+				return waits || len(answers) > 0, err
+			}
+			patience.Await(t, "the other waits, or has read", waits, func(waits bool) bool { return waits })
+			return driver.Step{Each: []driver.Change{{Key: key, Old: cells[0], Next: []byte("now")}}}, nil
+		})
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		told = append(told, <-answers)
+	}
+	return told
+}
+
+// outcomeOf returns as what a step that was lost tells its row.
+func outcomeOf(r driver.Result, err error) (string, error) {
+	if err != nil {
+		return "", err
+	}
+	o := slices.Concat(r.Then, r.Each)[0]
+	return fmt.Sprintf("%s%s", o.Now.Value, map[bool]string{true: ", and it was done"}[o.Done]), nil
+}
+
+// attempts counts the steps that one call makes.
+type attempts struct {
+	driver.LockingKV
+	made, locked int
+}
+
+func (a *attempts) Step(ctx context.Context, step driver.Step) (driver.Result, error) {
+	a.made++
+	return a.LockingKV.Step(ctx, step)
+}
+
+func (a *attempts) StepLocked(ctx context.Context, keys []driver.Key, f func([]driver.Cell) (driver.Step, error)) (driver.Result, error) {
+	a.made++
+	a.locked++
+	return a.LockingKV.StepLocked(ctx, keys, f)
+}
+
+// A crowd of handles that want the same hundred tags at the same time is served, each of them
+// by its third step at the latest: two races may be lost, and then the rows are locked. A handle
+// that never locks is caught: it loses more.
+func TestEverybodyInACrowdIsServed(t *testing.T) {
+	onServers(t, func(t *testing.T, _ *testservers.Server, url string) {
+		for name, twin := range map[string]bool{"": false, "twin that never locks": true} {
+			t.Run(name, func(t *testing.T) {
+				const most = 3
+				url := fresh(url)
+				rounds, worst := 3, 0
+				if twin {
+					rounds = 20
+				}
+				c := newRush(t, url, twin)
+				for round := 0; round < rounds && (worst <= most || !twin); round++ {
+					worst = max(worst, c.all(t))
+				}
+				if !twin && worst > most || twin && worst <= most {
+					t.Errorf("a call was made of %d steps; at most %d where rows are locked", worst, most)
+				}
+				c.whole(t)
+			})
+		}
+	})
+}
+
+// A rush is handles that want the same tags at the same time.
+type rush struct {
+	tags    []driver.AllocateOf
+	stores  []*driver.Base
+	kvs     []*attempts
+	pulses  []driver.Pulse
+	mu      sync.Mutex // guards granted
+	granted map[string][]hapax.Grant
+}
+
+func newRush(t *testing.T, url string, twin bool) *rush {
+	t.Helper()
+	const handles, tags = 30, 100
+	r := &rush{granted: map[string][]hapax.Grant{}}
+	for i := range handles {
+		s := open(t, url, sqlstore.Options{MaxConns: 1})
+		a := &attempts{LockingKV: s.KV().(driver.LockingKV)}
+		var kv driver.KV = a
+		if twin {
+			kv = struct{ driver.KV }{a}
+		}
+		p := driver.Pulse{Row: fmt.Sprint("n", i), Was: driver.Beat{Count: 1}, Now: driver.Beat{Count: 1}}
+		if ok, err := s.SwapRow(t.Context(), driver.TableBeats, p.Row, nil, p.Was.Encode()); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		r.kvs, r.pulses = append(r.kvs, a), append(r.pulses, p)
+		r.stores = append(r.stores, driver.NewBase(&driver.Calls{Service: "rush", Timeout: patience.Long}, kv, driver.BaseOptions{MaxChanges: tags, ByValue: true}))
+		if i > 0 {
+			continue
+		}
+		for j := range tags {
+			r.tags = append(r.tags, driver.AllocateOf{Tag: fmt.Sprint("tag ", j), N: 10})
+			create(t, s, r.tags[j].Tag)
+		}
+	}
+	return r
+}
+
+// all has all handles ask for all tags, and returns of how many steps the longest call was.
+func (r *rush) all(t *testing.T) (worst int) {
+	t.Helper()
+	var wg sync.WaitGroup
+	for i, s := range r.stores {
+		wg.Go(func() {
+			r.pulses[i].Now.Count++
+			r.kvs[i].made = 0
+			made, c, err := s.AllocateAllWith(t.Context(), r.pulses[i], r.tags)
+			if err != nil || !c.Met {
+				t.Errorf("handle %d: %+v, %v", i, c, err)
+				return
+			}
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			worst = max(worst, r.kvs[i].made)
+			for _, m := range made {
+				if m.Err != nil {
+					t.Errorf("handle %d: %v", i, m.Err)
+				}
+				r.granted[m.Tag.Name] = append(r.granted[m.Tag.Name], m.Grant)
+			}
+		})
+	}
+	wg.Wait()
+	return worst
+}
+
+// whole sees that nothing was granted twice, and nothing left out.
+func (r *rush) whole(t *testing.T) {
+	t.Helper()
+	for _, of := range r.tags {
+		grants := r.granted[of.Tag]
+		disjoint(t, grants)
+		tag, err := r.stores[0].Tag(t.Context(), of.Tag)
+		if want := int64(1 + 10*len(grants)); err != nil || tag.Mark != want {
+			t.Errorf("%s: the mark is %d, %v; want %d, with no gap", of.Tag, tag.Mark, err, want)
+		}
+	}
+}
