@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -14,55 +13,38 @@ import (
 	"github.com/hapax-id/hapax"
 )
 
-// inspect refuses replicas, and warns of writes that a server may lose. An account that may
-// not ask is served without.
+// inspect refuses replicas, and warns of writes that a server may lose, of each that the store may
+// be on. An account that may not ask is served without.
 func (s *space) inspect(ctx context.Context) error {
+	var mu sync.Mutex // guards told, and has one warning come after the other
 	told := map[string]bool{}
 	warn := func(code, message string) {
+		mu.Lock()
+		defer mu.Unlock()
 		if s.opts.Warn != nil && !told[message] {
 			s.opts.Warn(code, message)
 		}
 		told[message] = true
 	}
-	servers, err := s.masters(ctx)
+	var err error
+	if c, ok := s.rdb.(*redis.ClusterClient); ok {
+		err = c.ForEachMaster(ctx, func(ctx context.Context, m *redis.Client) error { return s.judge(ctx, m, warn) })
+	} else {
+		err = s.judge(ctx, s.rdb, warn)
+	}
 	if redis.HasErrorPrefix(err, "NOPERM") {
 		warn(WarnNoIdentity, "the account may not run INFO, so that replicas are not told from masters, and restarts and failovers are noticed by heartbeats alone: "+err.Error())
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	for _, srv := range servers {
-		if srv.role != "master" { // a replica that lets itself be written forgets that when it next follows its master
-			return errReplica()
-		}
-		if srv.risk != "" {
-			warn(WarnNotDurable, "a crash may lose numbers that were acknowledged: "+srv.risk+`; set "appendonly yes" and "appendfsync always"`)
-		}
-		if srv.replicas > s.opts.Wait {
-			warn(WarnReplication, fmt.Sprintf("a failover may lose numbers that were acknowledged: the server has or had %d replicas, and a grant waits for %d (wait)", srv.replicas, s.opts.Wait))
-		}
-		if srv.eviction != "" {
-			warn(WarnEviction, "memory that runs out may remove tags: maxmemory-policy is "+srv.eviction+"; set it to noeviction")
-		}
-	}
-	return nil
+	return err
 }
 
 func errReplica() error {
 	return fmt.Errorf("%w: redis: the server is a replica", hapax.ErrStoreUnsafe)
 }
 
-// A server is what a server tells about itself.
-type server struct {
-	role     string
-	replicas int    // that may lack a write
-	risk     string // what of acknowledged writes a crash may lose
-	eviction string // the policy by which it may remove keys without an expiry
-}
-
-// observe asks a server about itself. It fails with NOPERM where that is a secret.
-func observe(ctx context.Context, c redis.Cmdable) (server, error) {
+// judge asks a server about itself. It fails with NOPERM where that is a secret.
+func (s *space) judge(ctx context.Context, c redis.Cmdable, warn func(code, message string)) error {
 	pipe := c.Pipeline()
 	var infos []*redis.StringCmd
 	for _, section := range []string{"server", "replication", "memory"} {
@@ -73,30 +55,44 @@ func observe(ctx context.Context, c redis.Cmdable) (server, error) {
 	m := map[string]string{}
 	for _, info := range infos {
 		if err := info.Err(); err != nil {
-			return server{}, err
+			return err
 		}
-		readInfo(m, info.Val())
+		for line := range strings.Lines(info.Val()) {
+			if name, value, ok := strings.Cut(strings.TrimRight(line, "\r\n"), ":"); ok {
+				m[name] = value
+			}
+		}
 	}
 	if m["hapax_version"] != "" {
-		return server{}, &hapax.ValueError{
+		return &hapax.ValueError{
 			Field: "store", Value: "(the Redis port of a hapax server, which issues numbers)",
 			Allowed: "a Redis server, which keeps what hapax servers share; programs that want numbers give the server's address as --server", Err: hapax.ErrInvalidArgument,
 		}
 	}
 	if failure != nil && len(m) == 0 { // nothing was sent
-		return server{}, failure
+		return failure
 	}
-	srv := server{role: m["role"]}
-	srv.replicas, _ = strconv.Atoi(m["connected_slaves"])
+	risk, err := risk(settings)
+	if err != nil {
+		return err
+	}
+	if m["role"] != "master" { // a replica that lets itself be written forgets that when it next follows its master
+		return errReplica()
+	}
+	if risk != "" {
+		warn(WarnNotDurable, "a crash may lose numbers that were acknowledged: "+risk+`; set "appendonly yes" and "appendfsync always"`)
+	}
+	replicas, _ := strconv.Atoi(m["connected_slaves"])
 	if m["repl_backlog_active"] == "1" { // without replicas it says that there was one lately
-		srv.replicas = max(srv.replicas, 1)
+		replicas = max(replicas, 1)
 	}
-	if m["maxmemory"] != "0" && strings.HasPrefix(m["maxmemory_policy"], "allkeys") {
-		srv.eviction = m["maxmemory_policy"]
+	if replicas > s.opts.Wait {
+		warn(WarnReplication, fmt.Sprintf("a failover may lose numbers that were acknowledged: the server has or had %d replicas, and a grant waits for %d (wait)", replicas, s.opts.Wait))
 	}
-	var err error
-	srv.risk, err = risk(settings)
-	return srv, err
+	if policy := m["maxmemory_policy"]; m["maxmemory"] != "0" && strings.HasPrefix(policy, "allkeys") { // those remove keys without an expiry, too
+		warn(WarnEviction, "memory that runs out may remove tags: maxmemory-policy is "+policy+"; set it to noeviction")
+	}
+	return nil
 }
 
 // settingsPattern names what risk reads; it serves versions that take one name.
@@ -119,39 +115,10 @@ func risk(cmd *redis.MapStringStringCmd) (what string, err error) {
 	return "", nil
 }
 
-// readInfo adds the lines of INFO to m.
-func readInfo(m map[string]string, info string) {
-	lines := bufio.NewScanner(strings.NewReader(info))
-	for lines.Scan() {
-		if name, value, ok := strings.Cut(lines.Text(), ":"); ok {
-			m[name] = value
-		}
-	}
-}
-
 // nodeOf returns the server that a key is on.
 func (s *space) nodeOf(ctx context.Context, key string) (*redis.Client, error) {
 	if c, ok := s.rdb.(*redis.ClusterClient); ok {
 		return c.MasterForKey(ctx, key)
 	}
 	return s.rdb.(*redis.Client), nil
-}
-
-// masters returns what the servers tell of themselves that the store may be on.
-func (s *space) masters(ctx context.Context) ([]server, error) {
-	c, ok := s.rdb.(*redis.ClusterClient)
-	if !ok {
-		srv, err := observe(ctx, s.rdb)
-		return []server{srv}, err
-	}
-	var mu sync.Mutex // guards all
-	var all []server
-	err := c.ForEachMaster(ctx, func(ctx context.Context, m *redis.Client) error {
-		srv, err := observe(ctx, m)
-		mu.Lock()
-		defer mu.Unlock()
-		all = append(all, srv)
-		return err
-	})
-	return all, err
 }
