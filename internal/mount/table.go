@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/ondemand"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
@@ -47,7 +48,7 @@ func (NoStore) Workers(context.Context, string) ([]driver.Worker, error) { retur
 // gone has a tombstone, by which the service notices.
 type Rows[T Table] struct {
 	NoStore
-	*Lazy[T]
+	*ondemand.Handle[T]
 
 	system string
 	usedMu sync.Mutex // guards used
@@ -73,8 +74,8 @@ func OpenRows[T Table](ctx context.Context, h *Host, system, name string, open f
 	}
 	rows := &Rows[T]{
 		NoStore: NewNoStore(), system: system,
-		Lazy: NewLazy(func(ctx context.Context) (T, error) { return open(ctx, opts) }),
-		used: map[string]bool{},
+		Handle: NewLazy(func(ctx context.Context) (T, error) { return open(ctx, opts) }),
+		used:   map[string]bool{},
 	}
 	h.Defer(rows.Close)
 	if err := h.Contact(ctx, name, rows.Ping); err != nil {
@@ -173,10 +174,8 @@ func (s *Rows[T]) Tags(ctx context.Context, after string, limit int) ([]hapax.Ta
 
 // Refused returns why rows are refused until an operator has decided.
 func (s *Rows[T]) Refused() map[string]error {
-	s.mu.Lock()
-	table, have := s.value, s.have
-	s.mu.Unlock()
-	if !have {
+	table, open := s.Peek()
+	if !open {
 		return nil
 	}
 	return table.Refused()

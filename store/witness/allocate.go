@@ -55,7 +55,7 @@ func (g *Guarded) Allocate(ctx context.Context, tag string, n int64, last hapax.
 		return hapax.Allocation{}, err
 	}
 	of := driver.AllocateOf{Tag: tag, N: n, Last: last}
-	if s, _, _ := g.calls.peek(); s != nil {
+	if s := g.calls.peek(); s != nil {
 		// Without steps of many, calls that wait for each other gain nothing.
 		if _, ok := s.(driver.TogetherAllocating); !ok {
 			all, err := g.allocateAll(ctx, []driver.AllocateOf{of})

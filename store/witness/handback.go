@@ -28,7 +28,7 @@ func (g *Guarded) HandBack(ctx context.Context, a hapax.Allocation, next int64) 
 	}
 	h := driver.HandBackOf{Allocation: a, Next: next}
 	// Without steps of many, calls that wait for each other gain nothing.
-	if s, _, _ := g.calls.peek(); s != nil {
+	if s := g.calls.peek(); s != nil {
 		if t, ok := s.(driver.Together); !ok || !t.HandsBackTogether() {
 			_, err := g.handBackAll(ctx, []driver.HandBackOf{h})
 			return err

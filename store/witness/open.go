@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/ondemand"
 	"github.com/hapax-id/hapax/store/driver"
 )
 
@@ -193,16 +194,12 @@ type store interface {
 
 // A handle is a connection with the store that is dialled when it is needed.
 type handle struct {
-	open  func(context.Context) (driver.Store, error)
-	fixed bool // open returns the same store each time, so that it is never replaced
-	clock func() time.Duration
+	open   func(context.Context) (driver.Store, error)
+	fixed  bool // open returns the same store each time, so that it is never replaced
+	clock  func() time.Duration
+	demand *ondemand.Handle[store]
 
-	dialling chan struct{} // holds an element while somebody dials
-
-	mu      sync.Mutex // guards the fields below; never held during I/O
-	store   store
-	err     error // why the last attempt failed
-	tried   time.Duration
+	mu      sync.Mutex    // guards what follows; never held during I/O
 	again   bool          // an attempt was made before
 	long    *attempt      // one that goes on beside the first, which has failed
 	heard   time.Duration // when a call was answered last
@@ -212,29 +209,23 @@ type handle struct {
 	closed  bool
 	closing sync.WaitGroup
 
-	alive context.Context    // ends when store is replaced
+	alive context.Context    // ends when the store is replaced
 	ended context.CancelFunc // ends alive
 }
 
 func newHandle(open func(context.Context) (driver.Store, error), fixed bool) *handle {
-	return &handle{open: open, fixed: fixed, dialling: make(chan struct{}, 1)}
+	h := &handle{open: open, fixed: fixed}
+	h.demand = ondemand.New(ondemand.Options[store]{
+		Open: h.dialStore, Pause: reopenEvery, Clock: func() time.Duration { return h.clock() }, Due: h.goesOn, Ended: errClosed(),
+	})
+	return h
 }
 
 // get returns the store, and dials where that was not tried just now.
-func (h *handle) get(ctx context.Context) (store, error) {
-	if s, err, due := h.peek(); !due {
-		return s, err
-	}
-	select {
-	case h.dialling <- struct{}{}:
-		defer func() { <-h.dialling }()
-	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, context.Cause(ctx))
-	}
-	// Another caller has dialled while this one waited for its turn.
-	if s, err, due := h.peek(); !due {
-		return s, err
-	}
+func (h *handle) get(ctx context.Context) (store, error) { return h.demand.Get(ctx) }
+
+// dialStore dials a store that can be guarded.
+func (h *handle) dialStore(ctx context.Context) (store, error) {
 	opened, err := h.dial(ctx)
 	s, ok := opened.(store)
 	// A handle of a store that cannot be guarded is closed, unless it is the caller's own.
@@ -246,15 +237,12 @@ func (h *handle) get(ctx context.Context) (store, error) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.tried, h.err, h.again = h.clock(), unavailable(err), true
-	switch {
-	case err != nil:
-		return nil, h.err
-	case h.closed:
-		h.closing.Go(func() { _ = opened.Close() })
-		return nil, errClosed()
+	h.again = true
+	if err != nil {
+		return nil, unavailable(err)
 	}
-	h.store, h.dialled = s, h.tried
+	// Before anybody has the store: its calls end with alive.
+	h.dialled = h.clock()
 	h.alive, h.ended = context.WithCancel(context.Background())
 	return s, nil
 }
@@ -337,27 +325,28 @@ func (h *handle) abandon(a *attempt) {
 	})
 }
 
-// peek returns the result of the latest attempt, and whether the store should be dialled.
-func (h *handle) peek() (s store, err error, due bool) {
+// goesOn reports whether an attempt goes on, for whose result the next call waits.
+func (h *handle) goesOn() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	switch {
-	case h.closed:
-		return nil, errClosed(), false
-	case h.store != nil:
-		return h.store, nil, false
-	}
-	return nil, h.err, h.err == nil || h.long != nil || h.clock()-h.tried >= reopenEvery
+	return h.long != nil
+}
+
+// peek returns the store; nil where it is not dialled.
+func (h *handle) peek() store {
+	s, _ := h.demand.Peek()
+	return s
 }
 
 // drop closes a handle that is of no more use; the next call dials anew.
 func (h *handle) drop(s store) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.fixed || h.closed || s == nil || h.store != s {
+	if h.fixed || h.closed || s == nil || h.peek() != s {
 		return
 	}
-	h.store, h.err, h.hangs = nil, nil, false
+	h.demand.Take() // it is s still: nobody else takes it without the lock
+	h.hangs = false
 	h.ended()
 	// Elsewhere: to close a connection that hangs may take long, and the lock is held.
 	h.closing.Go(func() { _ = s.Close() })
@@ -369,7 +358,7 @@ func (h *handle) while(ctx context.Context, s store) (context.Context, context.C
 	ctx, cancel := context.WithCancel(ctx)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.store != s {
+	if h.peek() != s {
 		cancel()
 		return ctx, cancel
 	}
@@ -381,16 +370,16 @@ func (h *handle) while(ctx context.Context, s store) (context.Context, context.C
 // may take is replaced; a caller's own deadline may be shorter than that.
 func (h *handle) answered(s store, began time.Duration, ok bool, limit time.Duration) {
 	h.mu.Lock()
-	now := h.clock()
+	now, is := h.clock(), h.peek() == s
 	switch {
-	case h.store != s: // it was replaced meanwhile
+	case !is: // it was replaced meanwhile
 	case ok:
 		h.heard, h.hangs = now, false
 	// An answer since this call began shows that the connection lives, and the call alone is slow.
 	case h.heard < began && !h.hangs:
 		h.hangs, h.silent = true, began
 	}
-	drop := h.store == s && h.hangs && now-h.silent >= limit
+	drop := is && h.hangs && now-h.silent >= limit
 	h.mu.Unlock()
 	if drop {
 		h.drop(s)
@@ -405,8 +394,9 @@ func (h *handle) dialledAt() time.Duration {
 }
 
 func (h *handle) close() error {
+	s, open := h.demand.End() // first: a store given out after ended would have calls that nothing ends
 	h.mu.Lock()
-	s, first, long := h.store, !h.closed, h.long
+	long := h.long
 	h.closed, h.long = true, nil
 	if h.ended != nil {
 		h.ended()
@@ -417,10 +407,10 @@ func (h *handle) close() error {
 	if long != nil {
 		h.abandon(long)
 	}
-	if !first || s == nil {
-		return nil
+	if open {
+		return s.Close()
 	}
-	return s.Close()
+	return nil
 }
 
 func errClosed() error { return fmt.Errorf("%w: the store", hapax.ErrClosed) }

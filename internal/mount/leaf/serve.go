@@ -16,6 +16,7 @@ import (
 	"github.com/hapax-id/hapax/compat/leaf/routes"
 	"github.com/hapax-id/hapax/internal/compat/spring"
 	"github.com/hapax-id/hapax/internal/mount"
+	"github.com/hapax-id/hapax/internal/ondemand"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/leasecache"
@@ -228,7 +229,7 @@ func (o oneTag) Next(ctx context.Context, _ string) (hapax.ID, error) {
 // for it.
 type treeStore struct {
 	mount.NoStore
-	*mount.Lazy[*leaf.Tree]
+	*ondemand.Handle[*leaf.Tree]
 }
 
 func (s treeStore) Tag(_ context.Context, name string) (hapax.Tag, error) {
