@@ -98,7 +98,7 @@ func (s *space) refused(r reply) error {
 	return unexpected(r)
 }
 
-// unexpected is the error for what no script answers.
+// unexpected is the error for an answer that no script gives.
 func unexpected(r reply) error {
 	return fmt.Errorf("%w: redis: a script answered %d words, the first of them %.80q", hapax.ErrStoreCorrupt, len(r), r.text(0))
 }

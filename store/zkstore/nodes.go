@@ -94,7 +94,7 @@ func (s *space) cells(ctx context.Context, l *link, from driver.Freshness, nodes
 	reading, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	cells := make([]driver.Cell, len(nodes))
-	generation := l.generation.Load() // before the nodes: what is made anew meanwhile is not taken for what it was
+	generation := l.generation.Load() // before the nodes, so that one made anew meanwhile is not taken for the old one
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	read := func(conn *zk.Conn) (struct{}, error) {
