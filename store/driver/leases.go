@@ -88,6 +88,27 @@ func DecodeRow(table, name string, value []byte, row any) error {
 	return nil
 }
 
+// DecodeIdentity reads what a store says of itself, as JSON, into row, and returns the store's ID.
+// The place is where it stands, and known the format of this build.
+func DecodeIdentity(place, name string, value []byte, known int64, row any) (id string, err error) {
+	var said struct { // another format may come with other fields
+		ID     any
+		Format int64
+	}
+	if json.Unmarshal(value, &said) == nil {
+		if err := CheckFormat(place, said.Format, known); err != nil {
+			return "", err
+		}
+	}
+	if err := DecodeRow("store", name, value, row); err != nil {
+		return "", err
+	}
+	if id, _ = said.ID.(string); id == "" {
+		err = fmt.Errorf("%w: %s: id is missing", hapax.ErrStoreCorrupt, place)
+	}
+	return id, err
+}
+
 // workerName returns the name of a worker's row: digits that sort as numbers do.
 func workerName(id int64) string { return fmt.Sprintf("%019d", id) }
 

@@ -40,7 +40,6 @@ package etcdstore
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -51,7 +50,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 
-	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/internal/coord"
 )
@@ -263,16 +261,7 @@ func (s *space) identify(ctx context.Context) error {
 
 func (s *space) decodeIdentity(value string) (identity, error) {
 	var found identity
-	var said struct{ Format int64 } // another format may come with other fields
-	if json.Unmarshal([]byte(value), &said) == nil {
-		if err := driver.CheckFormat(fmt.Sprintf("etcd key %q", s.identityKey()), said.Format, format); err != nil {
-			return found, err
-		}
-	}
-	err := driver.DecodeRow("store", s.identityKey(), []byte(value), &found)
-	if err == nil && found.ID == "" {
-		err = fmt.Errorf("%w: etcd key %q: id is missing", hapax.ErrStoreCorrupt, s.identityKey())
-	}
+	_, err := driver.DecodeIdentity(fmt.Sprintf("etcd key %q", s.identityKey()), s.identityKey(), []byte(value), format, &found)
 	return found, err
 }
 

@@ -3,7 +3,6 @@ package zkstore
 import (
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"path"
@@ -325,25 +324,16 @@ func (s *space) verify(ctx context.Context, l *link) error {
 	if raw == nil {
 		return fmt.Errorf("%w: node %s, which names the store, is gone; it was %s", hapax.ErrStoreReplaced, node, want)
 	}
-	var found identity
-	var said struct{ Format int64 } // another format may come with other fields
-	if json.Unmarshal(raw, &said) == nil {
-		if err := driver.CheckFormat("node "+node, said.Format, format); err != nil {
-			return err
-		}
-	}
-	err = driver.DecodeRow("store", node, raw, &found)
+	id, err := driver.DecodeIdentity("node "+node, node, raw, format, &identity{})
 	switch {
 	case err != nil:
 		return err
-	case found.ID == "":
-		return fmt.Errorf("%w: node %s: id is missing", hapax.ErrStoreCorrupt, node)
-	case want != "" && found.ID != want:
-		return fmt.Errorf("%w: node %s names store %s, the handle was opened on %s", hapax.ErrStoreReplaced, node, found.ID, want)
+	case want != "" && id != want:
+		return fmt.Errorf("%w: node %s names store %s, the handle was opened on %s", hapax.ErrStoreReplaced, node, id, want)
 	}
 	l.generation.Store(generation)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.id = found.ID
+	s.id = id
 	return nil
 }
