@@ -36,10 +36,25 @@ type link struct {
 
 	answers    answers
 	run        string       // of a server that stands alone; empty: of an ensemble, or it does not tell
+	voters     int          // members of the ensemble that it names, none where it stands alone; -1: it does not tell
 	generation atomic.Int32 // the version of the node "store", as seen last
 	stale      atomic.Bool  // a write was refused; the generation may be another
 	oneByOne   atomic.Bool  // the server does not answer requests of a bulk
 	last       last
+}
+
+// linked runs f with a link that is up, as a call.
+func (s *space) linked(ctx context.Context, f func(context.Context, *link) error) error {
+	ctx, cancel, err := s.calls.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	l, err := s.current(ctx)
+	if err != nil {
+		return err
+	}
+	return f(ctx, l)
 }
 
 // newLink starts a link: to one server, or over the caller's connection.
@@ -194,7 +209,7 @@ func (s *space) logIn(l *link) error {
 			return err
 		}
 	}
-	if err := s.identifyRun(ctx, l); err != nil {
+	if err := s.identifyServer(ctx, l); err != nil {
 		return err
 	}
 	return s.verify(ctx, l)

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 
 	"github.com/go-zookeeper/zk"
@@ -31,27 +32,28 @@ func (l *link) primary() string {
 // than which no server starts again, and it names millions of sessions as a rule.
 const runUnit = 1 << 24
 
-// identifyRun finds out whether a new link leads to a server that stands alone, and which run
+// identifyServer finds out whether a new link leads to a server that stands alone, and which run
 // of it. The servers of an ensemble number sessions each for itself. Where the server does not
 // tell, elections alone count.
-func (s *space) identifyRun(ctx context.Context, l *link) error {
-	if s.given != nil { // its session outlasts the server
-		return nil
-	}
-	type told struct {
-		config []byte
-		ok     bool
-	}
-	t, err := zksession.Call(ctx, l.Session, func(conn *zk.Conn) (told, error) {
-		raw, _, err := conn.Get("/zookeeper/config")
-		if zksession.IsLost(err) {
-			return told{}, err
+func (s *space) identifyServer(ctx context.Context, l *link) (err error) {
+	l.voters, err = zksession.Call(ctx, l.Session, func(conn *zk.Conn) (int, error) {
+		config, _, err := conn.Get("/zookeeper/config")
+		switch {
+		case zksession.IsLost(err):
+			return 0, err
+		case err != nil: // there may be no such node, or it is not to be read
+			return -1, nil //nolint:nilerr // see above
+		case len(config) == 0 && s.given == nil: // a given session outlasts the server
+			l.run = fmt.Sprint(conn.SessionID() / runUnit)
 		}
-		return told{raw, err == nil}, nil // there may be no such node, or it is not to be read
+		voters := 0
+		for line := range strings.Lines(string(config)) {
+			if strings.HasPrefix(line, "server.") && !strings.Contains(line, ":observer") {
+				voters++
+			}
+		}
+		return voters, nil
 	})
-	if err == nil && t.ok && len(t.config) == 0 {
-		l.run = fmt.Sprint(l.Conn.SessionID() / runUnit)
-	}
 	return err
 }
 

@@ -103,32 +103,22 @@ type Store struct {
 // system's, cert and key the client's own certificate, all in PEM form.
 // ErrInvalidArgument, ErrStoreUnavailable, ErrStoreCorrupt.
 func Open(ctx context.Context, url string, opts Options) (*Store, error) {
-	u, err := urlForm.Parse(url)
+	u, access, err := parse(url)
 	if err != nil {
 		return nil, err
 	}
 	s := newStore(u.Prefix, u.Hosts, opts)
-	s.space.tls = u.TLS
+	s.space.tls, s.space.acl = u.TLS, access
 	if u.User != "" {
 		s.space.auth = u.User + ":" + u.Password
-	}
-	if s.space.acl, err = acl(u); err != nil {
-		s.Close()
-		return nil, err
 	}
 	return s.start(ctx, opts.Warn)
 }
 
 // CheckURL returns what is wrong with a URL for Open, without connecting: ErrInvalidArgument.
 func CheckURL(url string) error {
-	u, err := urlForm.Parse(url)
-	if err != nil {
-		return err
-	}
-	if _, err := acl(u); err != nil {
-		return err
-	}
-	return validPath(u.Prefix)
+	_, _, err := parse(url)
+	return err
 }
 
 // New is Open with a connection that the caller has made, logged in where that is
@@ -169,14 +159,20 @@ func newStore(path string, hosts []string, opts Options) *Store {
 	return &Store{base: driver.NewBase(&k.calls, k, driver.BaseOptions{}), space: k}
 }
 
-func acl(u coord.URL) ([]zk.ACL, error) {
+// parse returns what a URL says, and who may use the nodes that are created.
+func parse(url string) (coord.URL, []zk.ACL, error) {
+	u, err := urlForm.Parse(url)
+	if err != nil {
+		return u, nil, err
+	}
+	access := zk.WorldACL(zk.PermAll)
 	switch given := u.Params.Get("acl"); {
 	case given == "creator" && u.User != "", given == "" && u.User != "":
-		return zk.AuthACL(zk.PermAll), nil
-	case given == "open", given == "":
-		return zk.WorldACL(zk.PermAll), nil
+		access = zk.AuthACL(zk.PermAll)
+	case given != "open" && given != "":
+		return u, nil, fmt.Errorf("%w: ZooKeeper URL: acl is open, or creator together with user:password", hapax.ErrInvalidArgument)
 	}
-	return nil, fmt.Errorf("%w: ZooKeeper URL: acl is open, or creator together with user:password", hapax.ErrInvalidArgument)
+	return u, access, validPath(u.Prefix)
 }
 
 func validPath(path string) error {
@@ -192,42 +188,19 @@ func validPath(path string) error {
 func (s *Store) start(ctx context.Context, warn func(code, message string)) (*Store, error) {
 	err := validPath(strings.TrimPrefix(s.space.base, "/"))
 	if err == nil {
-		err = s.connect(ctx, warn)
+		err = s.space.linked(ctx, func(_ context.Context, l *link) error {
+			// That the server does not tell, perhaps is not even permitted to, is no reason to warn.
+			if warn != nil && l.voters >= 0 && l.voters < 3 {
+				warn("few_members", fmt.Sprintf("the ZooKeeper ensemble has %d voting members: with fewer than three, one lost disk loses the store or its quorum", max(1, l.voters)))
+			}
+			return nil
+		})
 	}
 	if err != nil {
 		s.Close()
 		return nil, err
 	}
 	return s, nil
-}
-
-// connect makes the first connection.
-func (s *Store) connect(ctx context.Context, warn func(code, message string)) error {
-	ctx, cancel, err := s.space.calls.Begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer cancel()
-	l, err := s.space.current(ctx)
-	if err != nil || warn == nil {
-		return err
-	}
-	// That the question is not answered, perhaps not even permitted, is no reason
-	// to warn.
-	raw, _, err := s.space.get(ctx, l, "/zookeeper/config")
-	if err != nil || raw == nil {
-		return nil
-	}
-	voters := 0
-	for line := range strings.Lines(string(raw)) {
-		if strings.HasPrefix(line, "server.") && !strings.Contains(line, ":observer") {
-			voters++
-		}
-	}
-	if voters < 3 {
-		warn("few_members", fmt.Sprintf("the ZooKeeper ensemble has %d voting members: with fewer than three, one lost disk loses the store or its quorum", max(1, voters)))
-	}
-	return nil
 }
 
 // StoreID implements driver.Store.
@@ -241,18 +214,7 @@ func (s *Store) StoreID(ctx context.Context) (string, error) {
 }
 
 // Ping implements driver.Store. It reads the store's identity.
-func (s *Store) Ping(ctx context.Context) error {
-	ctx, cancel, err := s.space.calls.Begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer cancel()
-	l, err := s.space.current(ctx)
-	if err != nil {
-		return err
-	}
-	return s.space.verify(ctx, l)
-}
+func (s *Store) Ping(ctx context.Context) error { return s.space.linked(ctx, s.space.verify) }
 
 // Close implements driver.Store. Calls in flight fail; Close waits for the
 // goroutines of the handle, a second or two if the server does not answer.
