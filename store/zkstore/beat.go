@@ -7,7 +7,6 @@ import (
 	"errors"
 	"path"
 	"slices"
-	"sync"
 
 	"github.com/go-zookeeper/zk"
 
@@ -15,35 +14,11 @@ import (
 	"github.com/hapax-id/hapax/store/driver"
 )
 
-// last are rows as they were written or seen last on a link: the one of the process that beats on
-// this handle, and the counters. A write of the process's row is on condition of the version that
-// the one before has left, and those who only look at it are on condition of that version, too.
-type last struct {
-	mu    sync.Mutex // guards cells
-	cells map[driver.Key]driver.Cell
-}
-
-// of returns a row; not a known one where nothing is.
-func (l *last) of(key driver.Key) driver.Cell {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.cells[key]
-}
-
-func (l *last) put(key driver.Key, cell driver.Cell) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.cells == nil {
-		l.cells = map[driver.Key]driver.Cell{}
-	}
-	l.cells[key] = cell
-}
-
-// forget has everything be read again.
-func (l *last) forget() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	clear(l.cells)
+// lastOf returns a row as it was written or seen last on the link; not a known one where nothing is.
+func (l *link) lastOf(key driver.Key) driver.Cell {
+	kept, _ := l.last.Load(key)
+	cell, _ := kept.(driver.Cell)
+	return cell
 }
 
 // Step implements driver.KV. It is one multi. Where it raises a row, that is the beat of
@@ -154,7 +129,7 @@ func (s *space) try(ctx context.Context, step driver.Step, leads bool) (driver.R
 	}
 	looked := make([]driver.Cell, len(step.Look))
 	for i, key := range step.Look {
-		if cell := l.last.of(key); key.Table == driver.TableGuard && p.sees(cell) && !p.writes[key] {
+		if cell := l.lastOf(key); key.Table == driver.TableGuard && p.sees(cell) && !p.writes[key] {
 			looked[i] = cell
 			p.check(key, cell)
 		}
@@ -162,7 +137,7 @@ func (s *space) try(ctx context.Context, step driver.Step, leads bool) (driver.R
 	replies, err := p.commit(ctx)
 	switch {
 	case isRefused(err):
-		l.last.forget()
+		l.last.Clear() // everything is read again
 		return s.refused(ctx, l, step)
 	case err != nil:
 		return driver.Result{}, s.unavailable(ctx, err)
@@ -177,7 +152,7 @@ func (s *space) try(ctx context.Context, step driver.Step, leads bool) (driver.R
 		if p.mineAt >= 0 {
 			p.mine.Version = p.written(replies, p.mineAt)
 		}
-		l.last.put(step.Raise[0].Key, p.mine)
+		l.last.Store(step.Raise[0].Key, p.mine)
 	}
 	return r, s.lookAfter(ctx, l, step.Look, looked)
 }
@@ -195,7 +170,7 @@ func (s *space) lookAfter(ctx context.Context, l *link, keys []driver.Key, looke
 	for i, cell := range cells {
 		looked[at[i]] = cell
 		if key := keys[at[i]]; cell.Value != nil && key.Table == driver.TableGuard {
-			l.last.put(key, cell)
+			l.last.Store(key, cell)
 		}
 	}
 	return err
@@ -291,11 +266,11 @@ func (p *plan) rows(ctx context.Context, step driver.Step, leads bool) (map[driv
 				least = c.Least
 			}
 		}
-		if cell := p.link.last.of(first.Key); p.sees(cell) && bytes.Compare(cell.Value, least) >= 0 {
+		if cell := p.link.lastOf(first.Key); p.sees(cell) && bytes.Compare(cell.Value, least) >= 0 {
 			rows[first.Key] = cell
 		}
 		if leads { // until the outcome is known
-			p.link.last.put(first.Key, driver.Cell{})
+			p.link.last.Store(first.Key, driver.Cell{})
 		}
 	}
 	var keys []driver.Key

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -40,7 +41,12 @@ type link struct {
 	generation atomic.Int32 // the version of the node "store", as seen last
 	stale      atomic.Bool  // a write was refused; the generation may be another
 	oneByOne   atomic.Bool  // the server does not answer requests of a bulk
-	last       last
+
+	// last are rows (driver.Key, driver.Cell) as they were written or seen last: the one of the process
+	// that beats on this handle, and the counters. A write of the process's row is on condition of the
+	// version that the one before has left, and those who only look at it are on condition of that
+	// version, too.
+	last sync.Map
 }
 
 // linked runs f with a link that is up, as a call.
