@@ -60,10 +60,12 @@ func (s *space) identifyServer(ctx context.Context, l *link) (err error) {
 // answers are what a server has sent on a connection, of which the client library does not tell
 // the number of the last transaction.
 type answers struct {
+	// Only the library's one goroutine that reads uses these.
+	begun bool   // the first answer, which opens the session, has no such number
+	head  []byte // of an answer, as far as it has come
+	skip  int    // how many bytes are left of an answer whose head is known
+
 	mu     sync.Mutex // guards what follows
-	begun  bool       // the first answer, which opens the session, has no such number
-	head   []byte     // of an answer, as far as it has come
-	skip   int        // how many bytes are left of an answer whose head is known
 	latest int64      // the epoch of the latest transaction; with seen
 	seen   bool
 }
@@ -82,10 +84,6 @@ func (a *answers) epoch() (epoch int64, known bool) {
 func (a *answers) note(zxid int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.noteLocked(zxid)
-}
-
-func (a *answers) noteLocked(zxid int64) {
 	if zxid > 0 {
 		a.latest, a.seen = max(a.latest, zxid>>32), true
 	}
@@ -93,8 +91,6 @@ func (a *answers) noteLocked(zxid int64) {
 
 // read takes what has come.
 func (a *answers) read(b []byte) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	for len(b) > 0 {
 		if a.skip > 0 {
 			n := min(a.skip, len(b))
@@ -107,7 +103,7 @@ func (a *answers) read(b []byte) {
 			return
 		}
 		if a.begun {
-			a.noteLocked(int64(binary.BigEndian.Uint64(a.head[8:])))
+			a.note(int64(binary.BigEndian.Uint64(a.head[8:])))
 		}
 		// The library refuses an answer that is shorter than its head.
 		a.skip = max(0, int(int32(binary.BigEndian.Uint32(a.head)))-(answerHead-4))
