@@ -2,6 +2,7 @@ package zkstore
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -59,13 +60,11 @@ func (s *space) readMany(ctx context.Context, l *link, parent string, names []st
 	raws := make([][]byte, len(names))
 	sent := make(chan error, 1)
 	go func() {
-		for from := 0; from < len(names); from += bulkNodes {
-			if err := b.ask(parent, names[from:min(from+bulkNodes, len(names))]); err != nil {
-				sent <- err
-				return
-			}
+		var err error
+		for from := 0; from < len(names) && err == nil; from += bulkNodes {
+			err = b.ask(parent, names[from:min(from+bulkNodes, len(names))])
 		}
-		sent <- nil
+		sent <- err
 	}()
 	for from := 0; from < len(names) && err == nil; from += bulkNodes {
 		err = b.answer(raws[from:min(from+bulkNodes, len(names))])
@@ -73,10 +72,7 @@ func (s *space) readMany(ctx context.Context, l *link, parent string, names []st
 	if err != nil {
 		_ = conn.Close() // nothing is sent any more
 	}
-	if failed := <-sent; err == nil {
-		err = failed
-	}
-	if err == nil {
+	if err = cmp.Or(err, <-sent); err == nil {
 		b.request(0, opClose)
 		_ = b.send()
 	}
@@ -131,11 +127,8 @@ func (b *bulk) ask(parent string, names []string) error {
 
 // answer reads the answer to ask.
 func (b *bulk) answer(raws [][]byte) error {
-	reply, err := b.receive()
+	reply, err := b.reply()
 	if err != nil {
-		return err
-	}
-	if reply, err = body(reply); err != nil {
 		return err
 	}
 	return parseBulk(reply, raws)
@@ -216,17 +209,17 @@ func (b *bulk) call() error {
 	if err := b.send(); err != nil {
 		return err
 	}
-	reply, err := b.receive()
-	if err != nil {
-		return err
-	}
-	_, err = body(reply)
+	_, err := b.reply()
 	return err
 }
 
-// body is what follows the head of an answer: number, transaction and error.
-func body(reply []byte) ([]byte, error) {
-	if len(reply) < 16 {
+// reply reads what follows the head of an answer: number, transaction and error.
+func (b *bulk) reply() ([]byte, error) {
+	reply, err := b.receive()
+	switch {
+	case err != nil:
+		return nil, err
+	case len(reply) < 16:
 		return nil, errReply
 	}
 	if code := int32(binary.BigEndian.Uint32(reply[12:])); code != 0 {
