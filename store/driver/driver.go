@@ -119,6 +119,15 @@ func CheckFormat(place string, found, known int64) error {
 		hapax.ErrStoreCorrupt, place, found, hapax.Version(), known)
 }
 
+// OtherStore is the error where a server, of the named engine, holds a store with another ID than
+// the one that was opened; "" where it holds none.
+func OtherStore(engine, found, opened string) error {
+	if found == "" {
+		return fmt.Errorf("%w: %s: the server came back without its data, or the data was deleted", hapax.ErrStoreReplaced, engine)
+	}
+	return fmt.Errorf("%w: %s: the server now holds store %.40q, not %q", hapax.ErrStoreReplaced, engine, found, opened)
+}
+
 // How many rows are asked for at a time: at first, and when there are many.
 const (
 	listPage  = 500

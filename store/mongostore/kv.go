@@ -82,13 +82,10 @@ func (s *space) place(key driver.Key) (*mongo.Collection, string) {
 
 // same checks a store ID that the server gave.
 func (s *space) same(id string) error {
-	switch id {
-	case s.id:
+	if id == s.id {
 		return nil
-	case "":
-		return fmt.Errorf("%w: mongodb: the server came back without its data, or the data was deleted", hapax.ErrStoreReplaced)
 	}
-	return fmt.Errorf("%w: mongodb: the server now holds store %.40q, not %q", hapax.ErrStoreReplaced, id, s.id)
+	return driver.OtherStore("mongodb", id, s.id)
 }
 
 // check asks the server whether it holds the store that was opened.

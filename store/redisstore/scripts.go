@@ -80,10 +80,7 @@ func (s *space) refused(r reply) error {
 	case "replica":
 		return errReplica()
 	case "replaced":
-		if r.text(1) == "" {
-			return fmt.Errorf("%w: redis: the server came back without its data, or the data was deleted", hapax.ErrStoreReplaced)
-		}
-		return fmt.Errorf("%w: redis: the server now holds store %.40q, not %q", hapax.ErrStoreReplaced, r.text(1), s.id)
+		return driver.OtherStore("redis", r.text(1), s.id)
 	case "format":
 		return s.checkFormat(r.text(1))
 	case "lost":
