@@ -1,11 +1,11 @@
 package redisstore
 
 import (
-	"crypto/sha1"
 	"embed"
-	"encoding/hex"
 	"fmt"
 	"strings"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/driver"
@@ -43,8 +43,7 @@ func newScript(writes bool, parts ...string) script {
 }
 
 func scriptOf(source string, writes bool) script {
-	sum := sha1.Sum([]byte(source))
-	return script{source, hex.EncodeToString(sum[:]), writes}
+	return script{source, redis.NewScript(source).Hash(), writes}
 }
 
 // A reply is what a script answered: a word first.
