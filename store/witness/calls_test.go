@@ -2,6 +2,7 @@ package witness
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -291,6 +292,68 @@ func TestAnyFailedCallIsAnError(t *testing.T) {
 			_, err := judgeAs(ctx, s, r)
 			return err
 		})},
+		"prepare": {set: simple(func(c *scene, ctx context.Context, s store) error { _, _, err := c.g.prepare(ctx, s); return err })},
+		"prepare, after a decision": {set: healing(func(c *scene, ctx context.Context, s store, _ *Fence, _ []byte) error {
+			_, _, err := c.g.prepare(ctx, s)
+			return err
+		}, func(c *scene) {
+			c.put(driver.TableFence, driver.RowFence, nil)
+			c.decided(1, nil)
+			c.g.state = Joining
+		})},
+		"join, at first": {set: simple(func(c *scene, ctx context.Context, s store) error { return c.g.join(ctx, s) })},
+		"join, at last": {set: simple(func(c *scene, ctx context.Context, s store) error {
+			err := c.g.join(ctx, s)
+			if err == nil && c.g.state != Serving {
+				err = errors.New("it does not serve")
+			}
+			return err
+		}, member, func(c *scene) {
+			c.store.primary = "p"
+			c.g.state, c.g.me.primary, c.g.me.asks, c.g.me.known, c.g.me.quick = Joining, "p", true, true, true
+			c.put(tablePrimaries, rowOf(9, "X"), []byte("p"))
+		}), whole: []string{"list primaries"}},
+		"register": {set: simple(func(c *scene, ctx context.Context, s store) error {
+			_, err := c.g.register(ctx, s)
+			return err
+		}, func(c *scene) {
+			c.joins(1)
+			c.peer(rowOf(1, "R"), "me", driver.Beat{Count: 5}, "left")
+			c.know(func(b *record) {
+				b.Own[rowOf(1, "R")] = own{Count: 5}
+				b.Left = &departure{Row: rowOf(1, "R"), Joins: 1, Boot: "boot"}
+			})
+			SetUptime(c.t, func() (string, int64) { return "boot", 1 })
+		})},
+		"renew": {set: simple(func(c *scene, ctx context.Context, s store) error { return c.g.renew(ctx, s) }, member)},
+		"closeEarlier": {set: simple(func(c *scene, ctx context.Context, s store) error { return c.g.closeEarlier(ctx, s) }, member, func(c *scene) {
+			c.peer(rowOf(3, "E"), "before", driver.Beat{Count: 5}, "")
+			c.know(func(b *record) { b.Own[rowOf(3, "E")] = own{Count: 5} })
+		})},
+		"ready": {set: simple(func(c *scene, ctx context.Context, s store) error { _, err := c.g.ready(ctx, s); return err }, member, func(c *scene) {
+			c.g.me.asks, c.g.me.quick = true, true
+			c.put(tablePrimaries, c.g.me.row, []byte("p"))
+		}), whole: []string{"list primaries"}},
+		"sayOfItself": {set: simple(func(c *scene, ctx context.Context, s store) error { return c.g.announce(ctx, s) }, member)},
+		"read":        {set: simple(func(c *scene, ctx context.Context, s store) error { return c.g.read(ctx, s) }, member, aSilentRow)},
+		"peek":        {set: simple(func(c *scene, ctx context.Context, s store) error { return c.g.peek(ctx, s, rowOf(2, "B")) }, member), whole: []string{"row "}},
+		"survey":      {set: simple(func(c *scene, ctx context.Context, s store) error { return c.g.survey(ctx, s) }, member, aSilentRow, withPool, func(c *scene) { c.g.me.known = false })},
+		"survey, of the lines": {set: simple(func(c *scene, ctx context.Context, s store) error { return c.g.survey(ctx, s) }, member, withPool, func(c *scene) {
+			c.g.me.rowsAgain = c.g.now() + time.Hour
+		})},
+		"compact": {set: simple(func(c *scene, ctx context.Context, s store) error {
+			beats, err := readRows(ctx, s, driver.TableBeats)
+			if err != nil {
+				return err
+			}
+			return c.g.compact(ctx, s, beats, 0)
+		}, func(c *scene) {
+			for i := range int64(compactAt) {
+				c.put(driver.TableBeats, rowOf(i+1, "E"), driver.Beat{Count: 1}.EncodeEnded("left"))
+			}
+			c.joins(compactAt + 1)
+			c.member(compactAt+1, 2)
+		}), whole: removed},
 		"command: Ping":     {set: command(func(ctx context.Context, o driver.Store) error { return o.Ping(ctx) })},
 		"command: Allocate": {set: command(func(ctx context.Context, o driver.Store) error { _, err := o.Allocate(ctx, "t", 10, ""); return err })},
 		"command: CreateTag": {set: command(func(ctx context.Context, o driver.Store) error {
@@ -347,6 +410,16 @@ func TestAnyFailedCallIsAnError(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { garbling(t, c.set, c.whole...) })
 		})
 	}
+}
+
+// aSilentRow is the row of another process, that is to be marked silent.
+func aSilentRow(c *scene) {
+	row, beat := rowOf(2, "B"), driver.Beat{Count: 3}
+	c.joins(2)
+	c.peer(row, "b", beat, "")
+	c.g.peers[row] = &sighting{value: string(beat.Encode()), beat: beat, at: c.g.now() - time.Minute}
+	c.g.me.joins, c.g.me.seen = 2, 2
+	c.know(func(b *record) { b.Peers[row] = peer{Name: "b", Count: 3} })
 }
 
 // testTerm is the term of a lease at the time of a bubble.

@@ -30,7 +30,7 @@ func (g *Guarded) Known(ctx context.Context, tag string) (known bool, above, fou
 		}
 		read, err := s.Row(ctx, tableFloors, tag)
 		above, known := strings.CutPrefix(string(read), floorRow(string(founding)))
-		return answer{known && read != nil, above, string(founding)}, unavailable(err)
+		return answer{known, above, string(founding)}, unavailable(err)
 	})
 	return a.known, a.above, a.founding, err
 }
