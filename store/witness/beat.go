@@ -22,7 +22,7 @@ func (g *Guarded) turns() {
 			pause = min(pause, g.opts.Heartbeat/4)
 		}
 		if crowd := g.crowd(); crowd > 0 {
-			pause = rand.N(g.opts.Heartbeat / 4 * min(crowd, 8)) //nolint:durationcheck // a count of nodes
+			pause = rand.N(g.spread(crowd))
 		}
 		select {
 		case <-g.life.Done():
@@ -42,6 +42,11 @@ func (g *Guarded) crowd() time.Duration {
 		return 0
 	}
 	return time.Duration(g.attempts)
+}
+
+// spread is how long a process waits at most that has tried so often.
+func (g *Guarded) spread(crowd time.Duration) time.Duration {
+	return g.opts.Heartbeat / 4 * min(crowd, 8) //nolint:durationcheck // a count of attempts
 }
 
 // wake has the loop take a turn at once.
@@ -134,16 +139,11 @@ func (g *Guarded) within(limit time.Duration, f func(context.Context, store) err
 // beatStore returns the handle for heartbeats: on a store that nobody shares, that
 // for all calls.
 func (g *Guarded) beatStore(ctx context.Context) (store, error) {
-	g.mu.Lock()
-	shared := g.shared
-	g.mu.Unlock()
-	if shared && g.beats != g.calls {
-		if s, err := g.calls.get(ctx); err != nil || !s.Shared() {
-			return s, err
-		}
-		return g.beats.get(ctx)
+	s, err := g.calls.get(ctx)
+	if err != nil || !s.Shared() {
+		return s, err
 	}
-	return g.calls.get(ctx)
+	return g.beats.get(ctx)
 }
 
 // beat makes one heartbeat, which is one round trip, and does the work that is due besides.
