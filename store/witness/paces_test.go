@@ -1,0 +1,109 @@
+package witness
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hapax-id/hapax/store/driver"
+)
+
+// Beats in a row are counted that are slow, and those that would do with the shortest interval. The
+// fastest of the slow ones tells the distance.
+func TestCountsSlowBeats(t *testing.T) {
+	const ms = time.Millisecond
+	slow := 267 * ms // above a third of 800 ms
+	for name, v := range map[string]struct {
+		took []time.Duration
+		want pace
+	}{
+		"as long as may be":     {[]time.Duration{800 * ms / 3}, pace{took: 800 * ms / 3, fast: 1}},
+		"a slow one":            {[]time.Duration{slow}, pace{took: slow, slow: 1, want: 1250 * ms}},
+		"the fastest counts":    {[]time.Duration{2 * time.Second, slow, time.Second}, pace{took: time.Second, slow: 3, want: 1250 * ms}},
+		"... of those in a row": {[]time.Duration{slow, 1, 2 * time.Second}, pace{took: 2 * time.Second, slow: 1, want: 7500 * ms}},
+		"a fast one":            {[]time.Duration{slow, 1}, pace{took: 1, fast: 1}},
+		"two":                   {[]time.Duration{1, 2}, pace{took: 2, fast: 2}},
+		"none any more":         {[]time.Duration{1, 2, slow}, pace{took: slow, slow: 1, want: 1250 * ms}},
+		"a beat of a minute":    {[]time.Duration{time.Minute}, pace{took: time.Minute, slow: 1, want: longestInterval}},
+	} {
+		g := &Guarded{opts: Options{Heartbeat: time.Second}}
+		for _, took := range v.took {
+			g.timed(took)
+		}
+		if g.pace != v.want {
+			t.Errorf("%s: %+v; want %+v", name, g.pace, v.want)
+		}
+	}
+	g := &Guarded{opts: Options{Heartbeat: 1500 * ms}}
+	if g.timed(400 * ms); g.pace.slow != 0 || g.pace.fast != 1 {
+		t.Errorf("a third of its time: %+v", g.pace)
+	}
+	g = &Guarded{opts: Options{Heartbeat: time.Second}, pace: pace{interval: 2 * time.Second}}
+	g.timed(500 * ms) // not slow for its interval, and too slow for the shortest
+	if g.pace.slow != 0 || g.pace.fast != 0 {
+		t.Errorf("with a longer interval: %+v", g.pace)
+	}
+}
+
+// The interval grows after some slow beats in a row, once the row says so, and shrinks after many fast ones, before it
+// does.
+func TestAdaptsItsInterval(t *testing.T) {
+	const s = time.Second
+	for name, v := range map[string]struct {
+		before   pace
+		noRow    bool
+		fails    bool
+		interval time.Duration
+		every    int64 // as the row says
+		reset    bool  // it counts anew
+		told     bool
+	}{
+		"one too few":                  {pace{slow: slowBeats - 1, want: 3 * s, took: s}, false, false, 0, 1000, false, false},
+		"slow":                         {pace{slow: slowBeats, fast: 2, want: 3 * s, took: s}, false, false, 3 * s, 3000, true, true},
+		"... and no slower than it is": {pace{interval: 3 * s, slow: slowBeats, fast: 2, want: 3 * s, took: s}, false, false, 3 * s, 1000, true, false},
+		"... without a row":            {pace{slow: slowBeats, want: 3 * s, took: s}, true, false, 3 * s, 1000, true, false},
+		"... which cannot be told":     {pace{slow: slowBeats, want: 3 * s, took: s}, false, true, 0, 1000, true, false},
+		"one fast too few":             {pace{interval: 3 * s, fast: fastBeats - 1}, false, false, 3 * s, 1000, false, false},
+		"fast":                         {pace{interval: 3 * s, fast: fastBeats}, false, false, s, 1000, true, false},
+		"... as it is already":         {pace{interval: s, fast: fastBeats + 1}, false, false, s, 1000, false, false},
+		"... and slow once":            {pace{interval: 3 * s, fast: fastBeats, slow: 1}, false, false, s, 1000, true, false},
+	} {
+		c := servingScene(t)
+		row := c.g.me.row
+		c.put(driver.TableNodes, row, nodeRow{Name: "me", Every: 1000}.encode())
+		if c.g.pace = v.before; v.noRow {
+			c.g.me.row = ""
+		}
+		if v.fails {
+			c.store.reset(1)
+		}
+		if err := c.g.adapt(); v.fails != errors.Is(err, errInjected) || !v.fails && err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		var about nodeRow
+		if err := driver.DecodeRow(driver.TableNodes, row, []byte(c.row(driver.TableNodes, row)), &about); err != nil {
+			t.Fatal(err)
+		}
+		if c.g.pace.interval != v.interval || about.Every != v.every {
+			t.Errorf("%s: the interval is %v, and the row says %d", name, c.g.pace.interval, about.Every)
+		}
+		if now := c.g.pace; v.reset != (now.slow == 0 && now.fast == 0) || !v.reset && (now.slow != v.before.slow || now.fast != v.before.fast) {
+			t.Errorf("%s: it counts %+v", name, now)
+		}
+		if text := c.log.String(); strings.Contains(text, "far away or slow") != v.told || v.told && !(strings.Contains(text, "interval=3s") && strings.Contains(text, "of=800ms") && strings.Contains(text, "heartbeat_takes=1s")) {
+			t.Errorf("%s: it logs %q", name, text)
+		}
+	}
+	for took, want := range map[time.Duration]string{800 * time.Millisecond / 3: "", 900 * time.Millisecond: "a heartbeat takes 0.9 s of 0.8 s (heartbeat: 1s)", 0: ""} {
+		if got := (&pace{took: took}).text(s); got != want {
+			t.Errorf("of %v it says %q; want %q", took, got, want)
+		}
+	}
+	if got := (&pace{interval: 2 * s, took: 300 * time.Millisecond}).text(s); got != "a heartbeat takes 0.3 s of 1.6 s (heartbeat: 2s)" {
+		t.Errorf("with a longer interval it says %q", got)
+	}
+	if got := (&pace{took: 400 * time.Millisecond}).text(1500 * time.Millisecond); got != "" {
+		t.Errorf("of a third of its time it says %q", got)
+	}
+}
