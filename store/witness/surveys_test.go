@@ -1,0 +1,258 @@
+package witness
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
+)
+
+// A beat is followed by the work that is due: the rows of all, or the watched one, the used tags, and
+// a survey.
+func TestLooksAfterABeat(t *testing.T) {
+	a := readerRow(1, "A")
+	for name, v := range map[string]struct {
+		set     func(c *scene)
+		calls   string
+		surveys bool
+	}{
+		"nothing is due":             {func(*scene) {}, "", false},
+		"it reads":                   {func(c *scene) { c.g.me.read = c.g.now() - 2500*time.Millisecond }, "list beats", false},
+		"... not yet":                {func(c *scene) { c.g.me.read = c.g.now() - 2500*time.Millisecond + 1 }, "", false},
+		"... since somebody is late": {func(c *scene) { c.g.me.late = true }, "list beats", false},
+		"... and compares":           {func(c *scene) { c.g.me.late = true; c.g.used.add("t") }, "list beats, named", false},
+		"it compares":                {func(c *scene) { c.g.used.add("t") }, "named", false},
+		"it watches with its beats":  {func(c *scene) { c.g.me.late, c.g.me.watches = true, true; c.g.peers[a] = &sighting{} }, "", false},
+		"it watches":                 {func(c *scene) { c.g.me.late = true; c.g.peers[a] = &sighting{} }, "row " + a, false},
+		"... and compares, too":      {func(c *scene) { c.g.me.late = true; c.g.peers[a] = &sighting{}; c.g.used.add("t") }, "row " + a + ", named", false},
+		"... with its beats, likewise": {func(c *scene) {
+			c.g.me.late, c.g.me.watches = true, true
+			c.g.peers[a] = &sighting{}
+			c.g.used.add("t")
+		}, "named", false},
+		"another has joined": {func(c *scene) { c.g.me.joins++ }, "", true},
+		"another has ended":  {func(c *scene) { c.g.me.changes = 8 }, "", true},
+		"fewer have":         {func(c *scene) { c.g.me.changes = 6 }, "", true},
+		"the lines are due":  {func(c *scene) { c.g.me.again = c.g.now() }, "", true},
+		"... not yet, too":   {func(c *scene) { c.g.me.again = c.g.now() + 1 }, "", false},
+		"it joins":           {func(c *scene) { c.g.state, c.g.me.late = Joining, true; c.g.me.joins++ }, "", false},
+		"it has no row":      {func(c *scene) { c.g.me.row, c.g.me.late = "", true; c.g.me.joins++ }, "", false},
+		"the reading fails": {func(c *scene) {
+			c.g.me.late = true
+			c.g.used.add("t")
+			c.store.reset(1)
+		}, "list beats", false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := servingScene(t)
+			if _, err := c.g.calls.get(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			c.put(driver.TableBeats, c.g.me.row, nil)
+			c.g.me.row = readerRow(2, "R")
+			c.g.me.learnt, c.g.me.changes, c.g.me.read, c.g.me.again = 7, 7, c.g.now(), c.g.now()+time.Hour
+			c.g.used.turn = c.g.now() + time.Hour
+			v.set(c)
+			err := c.g.look(c.g.now(), time.Second)
+			if (err != nil) != (name == "the reading fails") {
+				t.Errorf("%s: %v", name, err)
+			}
+			made := []string{}
+			for _, call := range c.store.made() {
+				if strings.HasPrefix(call, "list") || strings.HasPrefix(call, "row") || call == "named" {
+					made = append(made, call)
+				}
+			}
+			c.g.mu.Lock()
+			surveys := c.g.me.busy
+			c.g.mu.Unlock()
+			if got := strings.Join(made, ", "); !v.surveys && got != v.calls || surveys != v.surveys {
+				t.Errorf("%s: it calls %q, and surveys: %v; want %q, %v", name, got, surveys, v.calls, v.surveys)
+			}
+			if strings.Contains(v.calls, a) && (c.g.me.read != c.g.now()) {
+				t.Errorf("%s: it has looked at %v", name, c.g.me.read)
+			}
+			c.g.stop()
+			c.g.loop.Wait()
+		})
+	}
+}
+
+// An end that nobody has told is told by whoever surveys it.
+func TestTellsOfUntoldEnds(t *testing.T) {
+	a, b := rowOf(1, "A"), rowOf(2, "B")
+	for name, v := range map[string]struct {
+		change      func(g *Guarded)
+		before, now map[string]peer
+		changes     int64
+		want        bool
+	}{
+		"it has ended":              {func(*Guarded) {}, map[string]peer{a: {}}, map[string]peer{a: {How: "left"}}, 7, true},
+		"it lives":                  {func(*Guarded) {}, map[string]peer{a: {}}, map[string]peer{a: {}}, 7, false},
+		"it had ended":              {func(*Guarded) {}, map[string]peer{a: {How: "left"}}, map[string]peer{a: {How: "left"}}, 7, false},
+		"it has joined since":       {func(*Guarded) {}, nil, map[string]peer{b: {How: "left"}}, 7, false},
+		"... and not just":          {func(*Guarded) {}, nil, map[string]peer{a: {How: "left"}}, 7, true},
+		"the number was moved":      {func(*Guarded) {}, map[string]peer{a: {}}, map[string]peer{a: {How: "left"}}, 8, false},
+		"on a store of its own":     {func(g *Guarded) { g.shared = false }, map[string]peer{a: {}}, map[string]peer{a: {How: "left"}}, 7, false},
+		"with its first survey":     {func(g *Guarded) { g.me.known = false }, map[string]peer{a: {}}, map[string]peer{a: {How: "left"}}, 7, false},
+		"one has, and one has not":  {func(*Guarded) {}, map[string]peer{a: {}, b: {}}, map[string]peer{b: {}, a: {How: "silent"}}, 7, true},
+		"nobody has ever been here": {func(*Guarded) {}, nil, nil, 7, false},
+	} {
+		g := &Guarded{shared: true, me: member{known: true, learnt: 7, seen: 1}}
+		v.change(g)
+		if got := g.isUntold(v.before, v.now, v.changes); got != v.want {
+			t.Errorf("%s: %v; want %v", name, got, v.want)
+		}
+	}
+}
+
+// A survey takes what is new into the witness: lines, rows of others, and which of its own rows are
+// over; and nothing of a store that is behind.
+func TestSurveys(t *testing.T) {
+	mine, a, copied := rowOf(6, "R"), rowOf(4, "A"), rowOf(3, "C")
+	set := func(t *testing.T) *scene {
+		c := servingScene(t)
+		withPool(c)
+		c.joins(6)
+		c.g.me.row = mine
+		c.put(driver.TableBeats, mine, driver.Beat{Count: 2}.Encode())
+		c.g.me.known, c.g.me.seen, c.g.me.joins, c.g.me.changes = false, 0, 6, 0
+		c.put(driver.TableGuard, rowCompacted, driver.EncodeCounter(2))
+		c.peer(a, "a", driver.Beat{Count: 3, Grants: 4}, "left")
+		c.peer(copied, "me", driver.Beat{Count: 9, Grants: 9}, "")
+		c.peer(rowOf(2, "O"), "o", driver.Beat{Count: 3}, "left")
+		c.know(func(b *record) {
+			b.Joins = 6
+			b.Own = map[string]own{mine: {Count: 2}, copied: {Count: 5, Grants: 3}, rowOf(2, "E"): {Count: 5}, rowOf(5, "G"): {Count: 1}}
+			b.Lines = map[string]Pair{"tag/t": {0, 90}}
+		})
+		return c
+	}
+	c := set(t)
+	if err := c.g.survey(t.Context(), c.store); err != nil {
+		t.Fatal(err)
+	}
+	r := c.g.witness.snapshot()
+	if r.Lines["tag/t"].Mark != 100 || r.Lines[WorkerLine("p", 1)].Mark != 50 || r.Defs[poolDef("p")].Layout == "" {
+		t.Errorf("of lines it knows %v, %v", r.Lines, r.Defs)
+	}
+	if want := (peer{Name: "a", Address: "at-a", Count: 3, Grants: 4, Every: 1000, How: "left"}); r.Peers[a] != want || len(r.Peers) != 2 || r.Joins != 6 || r.Compacted != 2 {
+		t.Errorf("of others it knows %+v, %d joins, compacted up to %d", r.Peers, r.Joins, r.Compacted)
+	}
+	if len(r.Own) != 2 || r.Own[mine].Count != 2 || r.Own[rowOf(5, "G")].Count != 1 || !strings.Contains(c.log.String(), "an earlier row of this node is further") {
+		t.Errorf("its rows are %+v; it logs %s", r.Own, c.log)
+	}
+	if m := c.g.me; !m.known || m.seen != 6 || m.learnt != m.changes || m.again != c.g.now()+surveyEvery && m.again < c.g.now()+surveyEvery-time.Second || m.rowsAgain < c.g.now()+surveyEvery-time.Second {
+		t.Errorf("after it: %+v", m)
+	}
+	for name, v := range map[string]struct {
+		set  func(c *scene)
+		want string
+	}{
+		"joins": {func(c *scene) {
+			c.store.contact = func(at *driver.Contact) { at.Joins = 6 }
+			c.joins(5)
+		}, "5 nodes have joined it, and 6 had"},
+		"a line": {func(c *scene) { c.know(func(b *record) { b.Lines["tag/t"] = Pair{0, 101} }) }, "tag/t is at token 0, mark 100"},
+	} {
+		c := set(t)
+		v.set(c)
+		if err := c.g.survey(t.Context(), c.store); !errors.Is(err, hapax.ErrStoreRolledBack) || !strings.Contains(err.Error(), v.want) || c.g.state != Refusing || len(c.g.witness.snapshot().Peers) > 0 {
+			t.Errorf("%s is behind: %v, it is %s", name, err, c.g.state)
+		}
+	}
+}
+
+// Where nobody has joined or ended a survey reads the lines alone.
+func TestSurveysTheLinesAlone(t *testing.T) {
+	for name, v := range map[string]struct {
+		change func(c *scene)
+		whole  bool
+	}{
+		"nothing has moved":  {func(*scene) {}, false},
+		"not surveyed yet":   {func(c *scene) { c.g.me.known = false }, true},
+		"another has joined": {func(c *scene) { c.g.me.seen = 0 }, true},
+		"one has ended":      {func(c *scene) { c.g.me.learnt = 6 }, true},
+		"the rows are due":   {func(c *scene) { c.g.me.rowsAgain = c.g.now() }, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := servingScene(t)
+			c.g.me.rowsAgain = c.g.now() + 1
+			c.tag("u", 20, func(x *hapax.Tag) { x.Start = 5 })
+			v.change(c)
+			syncs := CountSyncs(c.g.witness)
+			if err := c.g.survey(t.Context(), c.store); err != nil {
+				t.Fatal(name, err)
+			}
+			whole := strings.Contains(strings.Join(c.store.made(), " "), "list beats")
+			r := c.g.witness.snapshot()
+			if whole != v.whole || r.Lines["tag/u"].Mark != 20 || r.Defs["tag/u"].Start != 5 || c.g.me.again != c.g.now()+surveyEvery {
+				t.Errorf("%s: it reads rows: %v; it knows %v, %v; again at %v", name, whole, r.Lines, r.Defs, c.g.me.again-c.g.now())
+			}
+			was := syncs()
+			c.g.me.known, c.g.me.seen, c.g.me.learnt, c.g.me.rowsAgain = true, 1, c.g.me.changes, c.g.now()+1
+			if err := c.g.survey(t.Context(), c.store); err != nil || syncs() != was {
+				t.Errorf("%s: what is known is written %d times, %v", name, syncs()-was, err)
+			}
+			c.know(func(b *record) { b.Lines["tag/u"] = Pair{0, 21} })
+			if err := c.g.survey(t.Context(), c.store); !errors.Is(err, hapax.ErrStoreRolledBack) {
+				t.Errorf("%s: a line that is behind: %v", name, err)
+			}
+		})
+	}
+	synctest.Test(t, func(t *testing.T) { // a long survey is made less often
+		c := servingScene(t)
+		c.g.me.rowsAgain = 0
+		for i := range int64(40) {
+			c.peer(rowOf(i+10, "A"), "a", driver.Beat{Count: 3}, "left")
+		}
+		c.joins(60)
+		c.store.before = func(call string) {
+			if call == "pools" {
+				time.Sleep(2 * time.Second)
+			}
+		}
+		if err := c.g.survey(t.Context(), c.store); err != nil || c.g.me.again != c.g.now()+200*time.Second || c.g.me.rowsAgain != c.g.now()+82*time.Second {
+			t.Errorf("%v, the lines again in %v, the rows in %v", err, c.g.me.again-c.g.now(), c.g.me.rowsAgain-c.g.now())
+		}
+		c.g.me.learnt, c.g.me.seen, c.g.me.joins = c.g.me.changes, 60, 60
+		if err := c.g.survey(t.Context(), c.store); err != nil || c.g.me.again != c.g.now()+200*time.Second {
+			t.Errorf("of the lines: %v, again in %v", err, c.g.me.again-c.g.now())
+		}
+	})
+}
+
+// Whole tables are read ahead, and the quickest reading tells the distance.
+func TestReadsAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := servingScene(t)
+		takes := []time.Duration{3 * time.Second, time.Second, 2 * time.Second}
+		c.store.before = func(string) {
+			if len(takes) > 0 {
+				time.Sleep(takes[0])
+				takes = takes[1:]
+			}
+		}
+		a, quickest, err := c.g.readAhead(t.Context(), c.store, driver.TableGuard, driver.TableFence, driver.TableNodes)
+		if err != nil || quickest != time.Second {
+			t.Errorf("the quickest took %v, %v", quickest, err)
+		}
+		c.store.reset(0)
+		if raw, err := a.Row(t.Context(), driver.TableGuard, driver.RowJoins); err != nil || string(raw) != string(driver.EncodeCounter(1)) || len(c.store.made()) > 0 {
+			t.Errorf("a row that was read: %q, %v after %v", raw, err, c.store.made())
+		}
+		if raw, err := a.Row(t.Context(), driver.TableBeats, c.g.me.row); err != nil || raw == nil || len(c.store.made()) != 1 {
+			t.Errorf("another: %q, %v", raw, err)
+		}
+		for n := range 2 {
+			c.store.reset(n + 1)
+			if _, _, err := c.g.readAhead(t.Context(), c.store, driver.TableGuard, driver.TableFence); !errors.Is(err, errInjected) {
+				t.Errorf("call %d fails: %v", n+1, err)
+			}
+		}
+	})
+}
