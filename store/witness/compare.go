@@ -85,9 +85,6 @@ func (u *used) again(tags []string) {
 // lower than the witness knows was set back by itself, whether or not it is used meanwhile.
 func (g *Guarded) compare(ctx context.Context, s store) error {
 	names := g.used.next(g.now())
-	if len(names) == 0 {
-		return nil
-	}
 	err := g.compareTags(ctx, s, names)
 	if err != nil {
 		g.used.again(names)

@@ -283,10 +283,6 @@ func (h *inquiry) findMissing() *account {
 	a := &account{joins: h.joins, statements: h.stated, manual: h.manual, lines: newLines()}
 	needs := map[string]need{}
 	know := func(row string, grants int64, name, address string) {
-		// The row of commands, and a finder that has not joined: no grants are counted under them.
-		if joinOf(row) == 0 {
-			return
-		}
 		n := needs[row]
 		n.grants, n.about.Row = max(n.grants, grants), row
 		if name != "" {

@@ -1,0 +1,170 @@
+package witness
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
+)
+
+// A store is judged by its identity: one that goes on in the place of the node's own is its own from
+// then on, an empty one was lost, and one that has none cannot be judged.
+func TestJudgesTheIdentity(t *testing.T) {
+	c := newScene(t)
+	c.store.ids = func(string) string { return "" }
+	if err := c.g.checkStore(t.Context(), c.store); !errors.Is(err, hapax.ErrStoreUnavailable) || !strings.Contains(err.Error(), "no identity") {
+		t.Errorf("without an identity: %v", err)
+	}
+	c = newScene(t, func(b *record) { b.Store = "mine" })
+	c.put(driver.TableGuard, rowReplaces+"mine", []byte(`"F"`))
+	id, err := c.store.Store.StoreID(t.Context())
+	if err2 := c.g.checkStore(t.Context(), c.store); err != nil || err2 != nil || c.g.witness.StoreID() != id || !slices.Contains(c.g.witness.stores(), "mine") {
+		t.Errorf("in its place: %v, %v, the witness knows %q", err, err2, c.g.witness.stores())
+	}
+	c = newScene(t, func(b *record) { b.Store = "mine" })
+	if err := c.g.checkStore(t.Context(), c.store); !errors.Is(err, hapax.ErrStoreReplaced) || !errors.Is(err, hapax.ErrFenced) || c.g.state != Refusing {
+		t.Errorf("an empty one: %v, it is %s", err, c.g.state)
+	}
+}
+
+// A node that knows a store refuses while there is none, and makes one only after it was gone for long.
+func TestStoreThatIsNotThere(t *testing.T) {
+	none := fmt.Errorf("x: %w", &driver.WouldChangeError{What: driver.NewStore})
+	synctest.Test(t, func(t *testing.T) {
+		c := newScene(t, func(b *record) { b.Store = "mine" })
+		w := c.g.witness
+		step := func(wait time.Duration, err error, knows bool) {
+			t.Helper()
+			time.Sleep(wait)
+			if c.g.seeIfGone(err); w.KnowsStore() != knows {
+				t.Errorf("after %v, and %v: it must not make one: %v", wait, err, w.KnowsStore())
+			}
+		}
+		time.Sleep(time.Hour)
+		step(0, errInjected, true)
+		if c.g.state != Joining {
+			t.Errorf("a store that does not answer: it is %s", c.g.state)
+		}
+		step(0, none, true)
+		if c.g.state != Refusing || w.latch().State != Refusing || !strings.Contains(w.latch().Why, "there is none now") {
+			t.Errorf("it is %s, %+v", c.g.state, w.latch())
+		}
+		step(15*time.Second-1, none, true)
+		step(1, none, false)
+		step(0, errInjected, false) // which tells nothing
+		step(0, nil, true)
+		step(0, none, true)
+		step(10*time.Second, errInjected, true)
+		step(10*time.Second, none, true) // since when it is gone is counted anew
+		step(15*time.Second, none, false)
+		other := &driver.WouldChangeError{What: "a tag"}
+		step(0, other, false)
+		step(0, none, true)
+	})
+	c := newScene(t)
+	if c.g.seeIfGone(none); c.g.state != Joining || c.g.witness.KnowsStore() {
+		t.Errorf("a node that knows none: it is %s", c.g.state)
+	}
+}
+
+// The answer to a call that made no beat says why: by the row, the fence, and a decision that explains
+// a loss.
+func TestJudgesAnAnswer(t *testing.T) {
+	fine, low := driver.Beat{Count: 2}.Encode(), driver.Beat{Count: 1}.Encode()
+	for name, v := range map[string]struct {
+		set   func(c *scene, p *pulse)
+		at    driver.Contact
+		want  string
+		is    error
+		state State
+	}{
+		"nothing is wrong any more":  {func(*scene, *pulse) {}, driver.Contact{Row: fine}, "lifted meanwhile", hapax.ErrStoreUnavailable, Serving},
+		"... and a decision is new":  {func(c *scene, _ *pulse) { c.decided(1, nil) }, driver.Contact{Row: fine}, "lifted meanwhile", hapax.ErrStoreUnavailable, Serving},
+		"it is behind":               {func(*scene, *pulse) {}, driver.Contact{Row: low}, "heartbeat 1", hapax.ErrStoreRolledBack, Refusing},
+		"... as a decision explains": {func(c *scene, _ *pulse) { c.decided(1, nil) }, driver.Contact{Row: low}, "ended as healed", hapax.ErrStoreUnavailable, Joining},
+		"under another row":          {func(_ *scene, p *pulse) { p.Row = "x" }, driver.Contact{Row: low}, "abandoned", hapax.ErrStoreUnavailable, Serving},
+		"a fence that is not sound":  {func(*scene, *pulse) {}, driver.Contact{Row: fine, Fence: []byte("~")}, "fence", hapax.ErrStoreCorrupt, Serving},
+		"a store that is closed":     {func(*scene, *pulse) {}, driver.Contact{Row: fine, Fence: []byte(`{"id":"F","closed":"rows are missing"}`)}, "rows are missing", hapax.ErrStoreUnavailable, Serving},
+		"a row that is not sound":    {func(*scene, *pulse) {}, driver.Contact{Row: []byte("~")}, "", hapax.ErrStoreCorrupt, Serving},
+	} {
+		c := servingScene(t)
+		p := c.g.pulse(false)
+		v.set(c, &p)
+		err := c.g.judge(t.Context(), c.store, p, v.at)
+		if !errors.Is(err, v.is) || !strings.Contains(err.Error(), v.want) || c.g.state != v.state {
+			t.Errorf("%s: %v, it is %s; want %q, %s", name, err, c.g.state, v.want, v.state)
+		}
+	}
+}
+
+// Used tags are compared in one call, and once more by themselves where that answer was too old.
+func TestComparesOnce(t *testing.T) {
+	var high Pair
+	set := func() *scene {
+		c := servingScene(t)
+		c.tag("u", 50)
+		u, err := c.store.Store.HealTag(t.Context(), hapax.Tag{Name: "u", Start: 1, Step: 1000, Mark: 50, Token: 4})
+		if err != nil || u.Token < 4 {
+			t.Fatal(u, err)
+		}
+		high = Pair{u.Token, u.Mark}
+		c.know(func(b *record) { b.Lines = map[string]Pair{"tag/t": {0, 100}, "tag/u": high} })
+		c.g.used.add("t")
+		c.g.used.add("u")
+		c.g.used.turn = c.g.now() + time.Hour
+		return c
+	}
+	c := set()
+	if err := c.g.compare(t.Context(), c.store); err != nil || strings.Join(c.store.made(), " ") != "named" {
+		t.Errorf("it calls %v, %v", c.store.made(), err)
+	}
+	c.store.reset(0)
+	if err := c.g.compare(t.Context(), c.store); err != nil || len(c.store.made()) > 0 {
+		t.Errorf("where nothing is due: %v, %v", c.store.made(), err)
+	}
+	c = set()
+	c.store.reset(1)
+	if err := c.g.compare(t.Context(), c.store); !errors.Is(err, errInjected) || !c.g.used.due(c.g.now()) {
+		t.Errorf("a call that fails: %v, due again %v", err, c.g.used.due(c.g.now()))
+	}
+	if err := c.g.compare(t.Context(), c.store); err != nil || c.g.used.due(c.g.now()) {
+		t.Errorf("the next: %v, due again %v", err, c.g.used.due(c.g.now()))
+	}
+	c = set()
+	c.store.named = func(tags *[]hapax.Tag) { *tags = nil }
+	if err := c.g.compare(t.Context(), c.store); err != nil || c.g.state != Serving {
+		t.Errorf("a server that lags behind: %v, it is %s", err, c.g.state)
+	}
+	c = set()
+	c.know(func(b *record) { b.Lines["tag/u"] = Pair{high.Token, high.Mark + 1} })
+	if err := c.g.compare(t.Context(), c.store); !errors.Is(err, hapax.ErrStoreRolledBack) || !strings.Contains(err.Error(), fmt.Sprintf("is at token %d, mark %d, and was at token %[1]d, mark %[3]d", high.Token, high.Mark, high.Mark+1)) {
+		t.Errorf("a lower mark: %v", err)
+	}
+	u := &used{}
+	for i := range driver.MaxNamed + 50 {
+		u.add(fmt.Sprint("t", i))
+	}
+	u.since, u.turn = nil, 0
+	for tag := range u.known {
+		u.known[tag] = false
+	}
+	seen := map[string]int{}
+	for range 4 {
+		for _, tag := range u.next(1) {
+			seen[tag]++
+		}
+	}
+	if len(seen) != driver.MaxNamed+50 {
+		t.Errorf("in turn %d tags are compared", len(seen))
+	}
+	u.again([]string{"t1"})
+	if u.add("t1"); len(u.since) != 1 {
+		t.Errorf("a tag that waits is compared %d times", len(u.since))
+	}
+}
