@@ -44,7 +44,7 @@ func (g *Guarded) NoteKnown(ctx context.Context, tag, above, founding string) er
 		if err != nil || string(old) == string(next) {
 			return nothing{}, unavailable(err)
 		}
-		_, err = pulsed{s, g, s, nil}.SwapRow(ctx, tableFloors, tag, old, next) // another has noted the same, or will read anew
+		_, err = g.pulsed(s).SwapRow(ctx, tableFloors, tag, old, next) // another has noted the same, or will read anew
 		return nothing{}, err
 	})
 	return err
@@ -65,7 +65,7 @@ func (g *Guarded) noteFounding(ctx context.Context, s store) error {
 	if err != nil || string(old) == row { // noted before it was interrupted
 		return unavailable(err)
 	}
-	ok, err := pulsed{s, g, s, nil}.SwapRow(ctx, driver.TableGuard, rowFounding, old, []byte(row))
+	ok, err := g.pulsed(s).SwapRow(ctx, driver.TableGuard, rowFounding, old, []byte(row))
 	if err == nil && !ok {
 		err = unavailable(fmt.Errorf("another process has founded the fleet at the same time"))
 	}

@@ -74,11 +74,11 @@ func (g *Guarded) tellPrimary(ctx context.Context, s store, q question) error {
 	if told != "" {
 		raw = []byte(told)
 	}
-	ok, err := (pulsed{s, g, s, nil}).SwapRow(ctx, tablePrimaries, row, raw, []byte(primary))
+	ok, err := g.pulsed(s).SwapRow(ctx, tablePrimaries, row, raw, []byte(primary))
 	if err == nil && !ok { // an answer was lost
 		raw, err = s.Row(ctx, tablePrimaries, row)
 		if err = unavailable(err); err == nil && string(raw) != primary {
-			ok, err = (pulsed{s, g, s, nil}).SwapRow(ctx, tablePrimaries, row, raw, []byte(primary))
+			ok, err = g.pulsed(s).SwapRow(ctx, tablePrimaries, row, raw, []byte(primary))
 		} else if err == nil {
 			ok = true
 		}

@@ -250,6 +250,9 @@ type pulsed struct {
 	p *pulse // of the call that asks for a grant; nil: each change has its own
 }
 
+// pulsed returns a store's rows, each change of which has a pulse of its own.
+func (g *Guarded) pulsed(s store) pulsed { return pulsed{s, g, s, nil} }
+
 // SwapRow implements driver.Rows.
 func (r pulsed) SwapRow(ctx context.Context, table, name string, old, next []byte) (bool, error) {
 	p := r.g.pulse(false)
@@ -434,7 +437,7 @@ func (g *Guarded) claimed(ctx context.Context, s store, lease hapax.Lease, want 
 // SealWorker implements hapax.WorkerStore.
 func (g *Guarded) SealWorker(ctx context.Context, lease hapax.Lease, last int64) error {
 	_, err := asServing(ctx, g, func(ctx context.Context, s store) (nothing, error) {
-		if err := driver.LeasesIn(pulsed{s, g, s, nil}).SealWorker(ctx, lease, last); err != nil {
+		if err := driver.LeasesIn(g.pulsed(s)).SealWorker(ctx, lease, last); err != nil {
 			return nothing{}, err
 		}
 		g.gaveBack(map[string]Pair{WorkerLine(lease.Pool, lease.Worker): {lease.Token + 1, last}})

@@ -316,14 +316,14 @@ func (g *Guarded) closeEarlier(ctx context.Context, s store) error {
 		if how != "" || beat.Grants > o.upTo() {
 			continue
 		}
-		ok, err := (pulsed{s, g, s, nil}).SwapRow(ctx, driver.TableBeats, row, raw, beat.EncodeEnded("left"))
+		ok, err := g.pulsed(s).SwapRow(ctx, driver.TableBeats, row, raw, beat.EncodeEnded("left"))
 		if err != nil {
 			return err
 		}
 		closed = closed || ok
 	}
 	if closed && s.Shared() {
-		return tellChange(ctx, pulsed{s, g, s, nil})
+		return tellChange(ctx, g.pulsed(s))
 	}
 	return nil
 }
@@ -534,7 +534,7 @@ func (g *Guarded) sayOfItself(ctx context.Context, s store, row string, change f
 			return nil
 		}
 		next := about.encode()
-		ok, err := (pulsed{s, g, s, nil}).SwapRow(ctx, driver.TableNodes, row, raw, next)
+		ok, err := g.pulsed(s).SwapRow(ctx, driver.TableNodes, row, raw, next)
 		switch {
 		case err != nil:
 			return err

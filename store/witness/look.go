@@ -1,9 +1,7 @@
 package witness
 
 import (
-	"bufio"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -66,7 +64,7 @@ func LookAt(ctx context.Context, opened driver.Store, path string) (Look, error)
 // judgeAs judges a store as a node with that witness does when it joins, and again with
 // its first survey, and returns the cause of a refusal.
 func judgeAs(ctx context.Context, s store, state record) (cause, err error) {
-	g := &Guarded{witness: &Witness{state: state}, run: rand.Text()}
+	g := &Guarded{witness: &Witness{state: state}}
 	g.witness.closed = true // nothing is written
 	verdict, _, cause, err := g.identify(ctx, s)
 	if errors.Is(err, hapax.ErrClosed) { // it would note that this store goes on in place of its own
@@ -122,21 +120,8 @@ type LookedFile struct {
 // if it is damaged or has another format.
 func LookFile(path string) (LookedFile, error) {
 	var l LookedFile
-	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return l, nil
-	}
-	if err != nil {
-		return l, fmt.Errorf("%w: %w", hapax.ErrWitnessFailed, err)
-	}
-	defer f.Close()
-	line, _ := bufio.NewReader(f).ReadBytes('\n')
-	payload, intact := verify(line)
-	if !intact {
-		return l, fmt.Errorf("%w: the witness %s does not begin with an intact snapshot", hapax.ErrStoreCorrupt, path)
-	}
-	if err := checkKind(payload, path); err != nil {
-		return l, err
 	}
 	state, _, err := readLog(path)
 	if err != nil {

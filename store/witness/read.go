@@ -169,7 +169,7 @@ func (g *Guarded) read(ctx context.Context, s store) error {
 		return err
 	}
 	if marked {
-		if err := tellChange(ctx, pulsed{s, g, s, nil}); err != nil {
+		if err := tellChange(ctx, g.pulsed(s)); err != nil {
 			return err
 		}
 	}
@@ -197,7 +197,7 @@ func (g *Guarded) markSilent(ctx context.Context, s store, rows map[string][]byt
 			}
 			continue
 		}
-		ok, err := (pulsed{s, g, s, nil}).SwapRow(ctx, driver.TableBeats, name, rows[name], beat.EncodeEnded("silent"))
+		ok, err := g.pulsed(s).SwapRow(ctx, driver.TableBeats, name, rows[name], beat.EncodeEnded("silent"))
 		if err != nil {
 			return marked, err
 		}

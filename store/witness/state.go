@@ -122,7 +122,7 @@ func (n Node) Short() string {
 // would read that as more than a word, since the writer of the row chooses both.
 func (n Node) word() string {
 	plain := func(r rune) bool {
-		return r < 128 && (r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || strings.ContainsRune("-_./:@%+=,", r))
+		return r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || strings.ContainsRune("-_./:@%+=,", r)
 	}
 	for _, word := range []string{n.Name, n.Short()} {
 		if word != "" && word[0] != '-' && strings.TrimFunc(word, plain) == "" {

@@ -466,10 +466,10 @@ func (g *Guarded) endRow(ctx context.Context, s store, st Statement) ([]Node, er
 		case st.DryRun:
 			continue
 		}
-		if _, err := (pulsed{s, g, s, nil}).SwapRow(ctx, driver.TableBeats, n.Row, raw, beat.EncodeEnded("silent")); err != nil {
+		if _, err := g.pulsed(s).SwapRow(ctx, driver.TableBeats, n.Row, raw, beat.EncodeEnded("silent")); err != nil {
 			return nil, err
 		}
-		if err := tellChange(ctx, pulsed{s, g, s, nil}); err != nil {
+		if err := tellChange(ctx, g.pulsed(s)); err != nil {
 			return nil, err
 		}
 	}

@@ -249,7 +249,7 @@ func (g *Guarded) survey(ctx context.Context, s store) error {
 		untold = untold || marked
 	}
 	if untold {
-		if err := tellChange(ctx, pulsed{s, g, s, nil}); err != nil {
+		if err := tellChange(ctx, g.pulsed(s)); err != nil {
 			return err
 		}
 	}
@@ -392,7 +392,7 @@ func (g *Guarded) compact(ctx context.Context, s store, beats map[string][]byte,
 	g.mu.Unlock()
 	switch {
 	case len(first) >= compactAt:
-		return g.removeUpTo(ctx, pulsed{s, g, s, nil}, joinOf(first[len(first)-compactKeep-1]))
+		return g.removeUpTo(ctx, g.pulsed(s), joinOf(first[len(first)-compactKeep-1]))
 	case len(ended) >= compactAt && inTheWay:
 		return g.renew(ctx, s)
 	}
