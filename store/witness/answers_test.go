@@ -119,7 +119,7 @@ func TestReplacesLostHandles(t *testing.T) {
 			c.g.stop()
 		}
 		err = c.g.replaceLost(h, s, v.err)
-		now, _, _ := h.peek()
+		now := h.peek()
 		if !errors.Is(err, v.want) || v.want == nil && err != nil || c.g.state != v.state || (now == nil) != v.drops {
 			t.Errorf("%s: %v, it is %s, dropped %v", name, err, c.g.state, now == nil)
 		}

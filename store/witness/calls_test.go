@@ -313,6 +313,11 @@ func TestAnyFailedCallIsAnError(t *testing.T) {
 			c.g.state, c.g.me.primary, c.g.me.asks, c.g.me.known, c.g.me.quick = Joining, "p", true, true, true
 			c.put(tablePrimaries, rowOf(9, "X"), []byte("p"))
 		}), whole: []string{"list primaries"}},
+		"join, with its survey": {set: simple(func(c *scene, ctx context.Context, s store) error { return c.g.join(ctx, s) }, member, func(c *scene) {
+			c.g.state, c.g.me.known, c.g.me.quick = Joining, false, true
+			c.peer(rowOf(3, "E"), "before", driver.Beat{Count: 5}, "")
+			c.know(func(b *record) { b.Own[rowOf(3, "E")] = own{Count: 5} })
+		})},
 		"register": {set: simple(func(c *scene, ctx context.Context, s store) error {
 			_, err := c.g.register(ctx, s)
 			return err

@@ -20,7 +20,7 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 	g.shared = s.Shared()
 	registered := g.me.row != ""
 	g.mu.Unlock()
-	before := ahead{store: s}
+	var before ahead
 	if !registered { // a heartbeat of its row tells all of this
 		var may bool
 		var err error

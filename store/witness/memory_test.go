@@ -159,7 +159,7 @@ func TestHandlesAreReplaced(t *testing.T) {
 				wg.Go(func() { _, _ = h.get(t.Context()) })
 			}
 			wg.Wait()
-			s, _, _ := h.peek()
+			s := h.peek()
 			if opens != 1 || s == nil {
 				t.Errorf("three callers dial %d times", opens)
 			}
@@ -170,18 +170,18 @@ func TestHandlesAreReplaced(t *testing.T) {
 			}
 			h.answered(s, h.clock(), true, time.Second)
 			h.answered(c.store, h.clock(), false, 0)
-			if now, _, _ := h.peek(); now != s {
+			if now := h.peek(); now != s {
 				t.Error("a handle that answers is dropped")
 			}
 			h.drop(nil)
 			h.drop(c.store)
-			if now, _, _ := h.peek(); now != s {
+			if now := h.peek(); now != s {
 				t.Error("another than it is dropped")
 			}
 			h.drop(s)
 			synctest.Wait()
-			if now, _, due := h.peek(); (now == nil) == fixed || due == fixed || (ctx.Err() == nil) != fixed {
-				t.Errorf("the only one %v: dropped %v, due %v, %v", fixed, now == nil, due, ctx.Err())
+			if now := h.peek(); (now == nil) == fixed || (ctx.Err() == nil) != fixed {
+				t.Errorf("the only one %v: dropped %v, %v", fixed, now == nil, ctx.Err())
 			}
 			end()
 			endOther()

@@ -204,7 +204,7 @@ func TestGivesEvidence(t *testing.T) {
 	if err != nil || !e.Manual || !e.Finder || e.Seen[rowOf(9, "C")] != 6 || e.Own[c.g.me.row] != (own{Count: 12, Grants: 5, Asked: 6}) || e.Lines["tag/t"].Mark != 5000 {
 		t.Errorf("it says %+v, %v", e, err)
 	}
-	if n := give(); n != 0 {
+	if n := give(); n != 0 || len(c.store.made()) != 1 {
 		t.Errorf("what stands there was written again, %d rows", n)
 	}
 	c.put(driver.TableEvidence, partName(f.Ask+"/"+theRun+"/", 0), nil)

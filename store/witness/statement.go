@@ -507,10 +507,7 @@ func (g *Guarded) Nodes(ctx context.Context) ([]Node, error) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		for _, row := range slices.Sorted(maps.Keys(beats)) {
-			beat, how, err := driver.DecodeBeat(row, beats[row])
-			if err != nil {
-				return nil, err
-			}
+			beat, how, _ := driver.DecodeBeat(row, beats[row]) // noteRows has decoded it, too
 			n := Node{Row: row, Name: about[row].Name, Address: about[row].Address, State: how, Beats: beat.Count, Grants: beat.Grants, Self: row == g.me.row}
 			if at := g.peers[row]; at != nil {
 				n.Seen = max(g.now()-at.at, 1)
