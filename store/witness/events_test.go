@@ -105,7 +105,7 @@ func TestToldOfTrouble(t *testing.T) {
 
 // How long a heartbeat takes is told where it is too long, and with the reason while the node joins.
 func TestStatusOfASlowStore(t *testing.T) {
-	const slow = "a heartbeat takes 0.9 s of 0.8 s (heartbeat: 1s)"
+	const tells = "a heartbeat takes 0.9 s of 0.8 s (heartbeat: 1s)"
 	for name, v := range map[string]struct {
 		state State
 		cause error
@@ -113,11 +113,11 @@ func TestStatusOfASlowStore(t *testing.T) {
 		slow  string
 		why   string
 	}{
-		"serving":         {Serving, nil, 900 * time.Millisecond, slow, ""},
-		"joining":         {Joining, errInjected, 900 * time.Millisecond, slow, "; " + slow},
+		"serving":         {Serving, nil, 900 * time.Millisecond, tells, ""},
+		"joining":         {Joining, errInjected, 900 * time.Millisecond, tells, "; " + tells},
 		"... near":        {Joining, errInjected, time.Millisecond, "", "fails"},
-		"... and waiting": {Joining, nil, 900 * time.Millisecond, slow, "met the store"},
-		"fenced":          {Fenced, hapax.ErrFenced, 900 * time.Millisecond, slow, hapax.Message(hapax.ErrFenced)},
+		"... and waiting": {Joining, nil, 900 * time.Millisecond, tells, "met the store"},
+		"fenced":          {Fenced, hapax.ErrFenced, 900 * time.Millisecond, tells, hapax.Message(hapax.ErrFenced)},
 	} {
 		g := &Guarded{opts: Options{Heartbeat: time.Second, Clock: func() time.Duration { return 0 }}, state: v.state, cause: v.cause, me: member{row: "r"}, pace: pace{took: v.took}}
 		st := g.statusLocked(nil)

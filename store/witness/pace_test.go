@@ -8,8 +8,8 @@ import (
 	"github.com/hapax-id/hapax/store/witness"
 )
 
-// slow has every call of a machine take so long.
-func (m *machine) slow(d time.Duration) {
+// delay has every call of a machine take so long.
+func (m *machine) delay(d time.Duration) {
 	m.link.set(func(op string) error {
 		time.Sleep(d)
 		return nil
@@ -24,7 +24,7 @@ func TestDistantStore(t *testing.T) {
 		f.serve(12*time.Second, a, b)
 		time.Sleep(2 * time.Second)
 		for _, m := range []*machine{a, b} {
-			m.slow(600 * time.Millisecond)
+			m.delay(600 * time.Millisecond)
 		}
 		for range 30 {
 			time.Sleep(time.Second)
@@ -39,7 +39,7 @@ func TestDistantStore(t *testing.T) {
 			t.Errorf("the status says %q of heartbeats; want 0.6 s of 2.0 s", st.Slow)
 		}
 		for _, m := range []*machine{a, b} { // longer than a heartbeat might take before
-			m.slow(1200 * time.Millisecond)
+			m.delay(1200 * time.Millisecond)
 		}
 		for range 30 {
 			time.Sleep(time.Second)
@@ -50,14 +50,14 @@ func TestDistantStore(t *testing.T) {
 			}
 		}
 		for _, m := range []*machine{a, b} {
-			m.slow(600 * time.Millisecond)
+			m.delay(600 * time.Millisecond)
 		}
 		f.neverFenced()
 		c := f.start("c")
-		c.slow(300 * time.Millisecond)
+		c.delay(300 * time.Millisecond)
 		c.within(15 * time.Second)
 		for _, m := range []*machine{a, b, c} {
-			m.slow(0)
+			m.delay(0)
 		}
 		time.Sleep(6 * time.Minute)
 		if st := b.Status(); st.Slow != "" {
@@ -72,7 +72,7 @@ func TestSlowNodeIsJudgedByItsOwnInterval(t *testing.T) {
 	world(t, func(t *testing.T, f *fleet) {
 		all := f.trio(nil)
 		row := f.rowsOf(3)[2]
-		all[2].slow(790 * time.Millisecond)
+		all[2].delay(790 * time.Millisecond)
 		time.Sleep(time.Minute)
 		if st := all[2].Status(); st.State != witness.Serving || !strings.Contains(st.Slow, "a heartbeat takes 0.8 s of 2.4 s") {
 			t.Errorf("c is %+v; want it to serve, with heartbeats of 0.8 s of 2.4 s", st)
@@ -90,9 +90,9 @@ func TestSlowNodeSaysSoFirst(t *testing.T) {
 	world(t, func(t *testing.T, f *fleet) {
 		all := f.trio(nil)
 		row := f.rowsOf(3)[2]
-		all[2].slow(790 * time.Millisecond)
+		all[2].delay(790 * time.Millisecond)
 		time.Sleep(15 * time.Second)
-		all[2].slow(2 * time.Second)
+		all[2].delay(2 * time.Second)
 		time.Sleep(40 * time.Second) // before the others survey its row again
 		if st := all[2].Status(); st.State != witness.Serving || !strings.Contains(st.Slow, "a heartbeat takes 2.0 s of 6.2 s") {
 			t.Errorf("c is %+v; want it to serve, with heartbeats of 2.0 s of 6.2 s", st)

@@ -13,18 +13,18 @@ import (
 // fastest of the slow ones tells the distance.
 func TestCountsSlowBeats(t *testing.T) {
 	const ms = time.Millisecond
-	slow := 267 * ms // above a third of 800 ms
+	lasting := 267 * ms // above a third of 800 ms
 	for name, v := range map[string]struct {
 		took []time.Duration
 		want pace
 	}{
 		"as long as may be":     {[]time.Duration{800 * ms / 3}, pace{took: 800 * ms / 3, fast: 1}},
-		"a slow one":            {[]time.Duration{slow}, pace{took: slow, slow: 1, want: 1250 * ms}},
-		"the fastest counts":    {[]time.Duration{2 * time.Second, slow, time.Second}, pace{took: time.Second, slow: 3, want: 1250 * ms}},
-		"... of those in a row": {[]time.Duration{slow, 1, 2 * time.Second}, pace{took: 2 * time.Second, slow: 1, want: 7500 * ms}},
-		"a fast one":            {[]time.Duration{slow, 1}, pace{took: 1, fast: 1}},
+		"a slow one":            {[]time.Duration{lasting}, pace{took: lasting, slow: 1, want: 1250 * ms}},
+		"the fastest counts":    {[]time.Duration{2 * time.Second, lasting, time.Second}, pace{took: time.Second, slow: 3, want: 1250 * ms}},
+		"... of those in a row": {[]time.Duration{lasting, 1, 2 * time.Second}, pace{took: 2 * time.Second, slow: 1, want: 7500 * ms}},
+		"a fast one":            {[]time.Duration{lasting, 1}, pace{took: 1, fast: 1}},
 		"two":                   {[]time.Duration{1, 2}, pace{took: 2, fast: 2}},
-		"none any more":         {[]time.Duration{1, 2, slow}, pace{took: slow, slow: 1, want: 1250 * ms}},
+		"none any more":         {[]time.Duration{1, 2, lasting}, pace{took: lasting, slow: 1, want: 1250 * ms}},
 		"a beat of a minute":    {[]time.Duration{time.Minute}, pace{took: time.Minute, slow: 1, want: longestInterval}},
 	} {
 		g := &Guarded{opts: Options{Heartbeat: time.Second}}
