@@ -175,87 +175,87 @@ func compareAlarms(a, b api.Alarm) int {
 }
 
 // Happened raises an alarm for a minute, for a server's findings beside its service.
-func (s *Service) Happened(alarm, detail string) { s.alarms.happened(alarm, detail, s.now()) }
+func (hl *health) Happened(alarm, detail string) { hl.alarms.happened(alarm, detail, hl.now()) }
 
 // lookOut keeps the rates of lines and the alarms, until the service closes.
-func (s *Service) lookOut() {
+func (hl *health) lookOut() {
 	for took := time.Duration(0); ; {
 		select {
-		case <-s.life.Done():
+		case <-hl.life.Done():
 			return
-		case <-time.After(max(cmp.Or(s.opts.looks, lookEvery), lookRest*took)):
+		case <-time.After(max(cmp.Or(hl.opts.looks, lookEvery), lookRest*took)):
 		}
 		began := time.Now()
-		s.lookAround(s.life)
+		hl.lookAround(hl.life)
 		took = time.Since(began)
 	}
 }
 
 // lookAround takes the rates, and raises and clears alarms.
-func (s *Service) lookAround(ctx context.Context) {
-	now := s.now()
-	s.takeRates(now)
-	raised, cleared := s.alarms.look(s.conditions(ctx, now), now)
+func (hl *health) lookAround(ctx context.Context) {
+	now := hl.now()
+	hl.takeRates(now)
+	raised, cleared := hl.alarms.look(hl.conditions(ctx, now), now)
 	for _, a := range raised {
-		s.tellAlarm(EventAlarm, a)
+		hl.tellAlarm(EventAlarm, a)
 	}
 	for _, a := range cleared {
-		s.tellAlarm(EventAlarmCleared, a)
+		hl.tellAlarm(EventAlarmCleared, a)
 	}
 }
 
 // takeRates notes how fast numbers are taken.
-func (s *Service) takeRates(now time.Time) {
-	for l := range s.tags.all() {
+func (hl *health) takeRates(now time.Time) {
+	for l := range hl.tags.all() {
 		if l.segment != nil {
 			l.rate.look(l.segment.Stats().Issued, now)
 		}
 	}
-	for _, other := range s.opts.Beside {
+	for _, other := range hl.opts.Beside {
 		other.takeRates(now)
 	}
 }
 
 // tellAlarm logs an alarm, and tells the observer and who else wants to know.
-func (s *Service) tellAlarm(kind hapax.EventKind, a api.Alarm) {
-	s.metrics.events.WithLabelValues(string(kind)).Inc()
+func (hl *health) tellAlarm(kind hapax.EventKind, a api.Alarm) {
+	hl.metrics.events.WithLabelValues(string(kind)).Inc()
 	about := []any{"alarm", a.Name, "about", a.About, "detail", a.Detail, "see", a.See}
 	if kind == EventAlarm {
-		s.log.Warn(AlarmRaised, about...)
+		hl.log.Warn(AlarmRaised, about...)
 	} else {
-		s.log.Info("alarm cleared", append(about, "after", s.now().Sub(a.Since))...)
+		hl.log.Info("alarm cleared", append(about, "after", hl.now().Sub(a.Since))...)
 	}
-	if s.opts.Observer != nil {
-		s.opts.Observer(hapax.Event{Kind: kind, Tag: a.About, Err: fmt.Errorf("%s: %s", a.Name, a.Detail)})
+	if hl.opts.Observer != nil {
+		hl.opts.Observer(hapax.Event{Kind: kind, Tag: a.About, Err: fmt.Errorf("%s: %s", a.Name, a.Detail)})
 	}
-	if s.opts.Notify != nil {
-		s.opts.Notify(a, kind == EventAlarm)
+	if hl.opts.Notify != nil {
+		hl.opts.Notify(a, kind == EventAlarm)
 	}
 }
 
 // conditions returns what an operator should look at now.
-func (s *Service) conditions(ctx context.Context, now time.Time) []Condition {
-	all := s.alarms.recent(now)
-	all = append(all, s.floorConditions(now)...)
-	if s.opts.Conditions != nil {
-		all = append(all, s.opts.Conditions(now)...)
+func (hl *health) conditions(ctx context.Context, now time.Time) []Condition {
+	all := hl.alarms.recent(now)
+	all = append(all, hl.floorConditions(now)...)
+	if hl.opts.Conditions != nil {
+		all = append(all, hl.opts.Conditions(now)...)
 	}
 	// The heartbeats of a guarded store tell how it is; others are asked.
 	var store error
-	if s.Guard() == nil || s.trouble() != nil {
-		_, store = s.asked(ctx) // a slow one is the alerts' business: it passes with its load
+	if hl.Guard() == nil || hl.trouble() != nil {
+		_, store = hl.asked(ctx) // a slow one is the alerts' business: it passes with its load
 	}
-	st, refused := s.stand(store)
+	st, refused := hl.stand(store)
 	all = append(all, storeConditions(st)...)
-	all = append(all, s.lineConditions(s.issuing(st, refused).Cannot, st.Code)...)
-	all = append(all, s.poolConditions()...)
-	if waiting := s.waitingRecords(); waiting > 0 {
+	all = append(all, hl.lineConditions(hl.issuing(st, refused).Cannot, st.Code)...)
+	all = append(all, hl.poolConditions()...)
+	if waiting := hl.waitingRecords(); waiting > 0 {
 		all = append(all, Condition{Alarm: AlarmRecords, Detail: fmt.Sprintf("%d records are kept in memory", waiting), After: soon})
 	}
-	if !s.opts.OneShot { // plugins are the server's
-		all = append(all, s.pluginConditions(now)...)
+	if !hl.opts.OneShot { // plugins are the server's
+		all = append(all, hl.pluginConditions(now)...)
 	}
-	return append(all, s.besideConditions(ctx, now)...)
+	return append(all, hl.besideConditions(ctx, now)...)
 }
 
 // storeConditions tells how the node stands with its store.
@@ -288,20 +288,20 @@ func Advise(st witness.Status) (see, command string) {
 
 // lineConditions tells of tags and pools that cannot issue, or not for long, where the
 // store's trouble has this code.
-func (s *Service) lineConditions(cannot []api.Lack, store hapax.Code) (all []Condition) {
+func (hl *health) lineConditions(cannot []api.Lack, store hapax.Code) (all []Condition) {
 	for _, lack := range cannot {
 		if lack.Code != store { // the store's trouble has an alarm of its own
 			all = append(all, Condition{Alarm: AlarmCannot, About: lack.Name, Detail: string(lack.Code) + ": " + lack.Detail, Code: lack.Code, After: soon})
 		}
 	}
-	if b := least(s.budgets()); b != nil && b.lasts < s.opts.AlarmBudget {
+	if b := least(hl.budgets()); b != nil && b.lasts < hl.opts.AlarmBudget {
 		after := lasting
 		if store != "" {
 			after = soon
 		}
 		all = append(all, Condition{Alarm: AlarmBudget, About: b.Name, Detail: fmt.Sprintf("the %s can issue for %.1f s without the store", b.Kind, b.Seconds), After: after})
 	}
-	for _, f := range s.near(s.opts.AlarmForecast, maxAlarms) {
+	for _, f := range hl.near(hl.opts.AlarmForecast, maxAlarms) {
 		all = append(all, Condition{
 			Alarm: AlarmForecast, About: f.Name,
 			Detail: fmt.Sprintf("%s of the %s will be used up at %s", Ending(f.What), f.Kind, f.Ends.UTC().Format(time.RFC3339)), After: soon,
@@ -311,8 +311,8 @@ func (s *Service) lineConditions(cannot []api.Lack, store hapax.Code) (all []Con
 }
 
 // besideConditions returns those of a foreign system in the same server.
-func (s *Service) besideConditions(ctx context.Context, now time.Time) (all []Condition) {
-	for name, other := range s.opts.Beside {
+func (hl *health) besideConditions(ctx context.Context, now time.Time) (all []Condition) {
+	for name, other := range hl.opts.Beside {
 		for _, c := range other.conditions(ctx, now) {
 			switch c.Alarm {
 			case AlarmStoreLost, AlarmWentBack, AlarmNotJoined:
@@ -330,8 +330,8 @@ func (s *Service) besideConditions(ctx context.Context, now time.Time) (all []Co
 const maxSkewAlarm = time.Second
 
 // poolConditions tells of clocks and worker IDs.
-func (s *Service) poolConditions() (all []Condition) {
-	for _, p := range s.openPools() {
+func (hl *health) poolConditions() (all []Condition) {
+	for _, p := range hl.openPools() {
 		st := p.issuer.Load().Stats()
 		if st.Rollback > 0 {
 			all = append(all, Condition{Alarm: AlarmRollback, About: p.name, Detail: fmt.Sprintf("the wall clock is %v behind", st.Rollback.Round(time.Millisecond))})
@@ -366,30 +366,30 @@ func apart(ahead time.Duration) string {
 }
 
 // waitingRecords returns how many records cannot be written.
-func (s *Service) waitingRecords() (n int64) {
-	if l := s.opts.Ledger; l != nil {
+func (hl *health) waitingRecords() (n int64) {
+	if l := hl.opts.Ledger; l != nil {
 		n += l.Stats().Waiting
 	}
-	if h := s.strategies.History(); h != nil {
+	if h := hl.strategies.History(); h != nil {
 		n += h.Stats().Waiting
 	}
 	return n
 }
 
 // pluginConditions tells of plugins that failed since the last look.
-func (s *Service) pluginConditions(now time.Time) (all []Condition) {
+func (hl *health) pluginConditions(now time.Time) (all []Condition) {
 	failures := map[string]int64{}
-	for _, p := range s.strategies.Plugins() {
+	for _, p := range hl.strategies.Plugins() {
 		n := p.Failures()
 		failures[p.Name] = n
-		if n > s.failures[p.Name].n {
-			s.failures[p.Name] = failing{n, now}
+		if n > hl.failures[p.Name].n {
+			hl.failures[p.Name] = failing{n, now}
 		}
-		if f := s.failures[p.Name]; f.n > 0 && now.Sub(f.last) < remembered {
+		if f := hl.failures[p.Name]; f.n > 0 && now.Sub(f.last) < remembered {
 			all = append(all, Condition{Alarm: AlarmPlugin, About: p.Name, Detail: fmt.Sprintf("its hooks have failed %d times", n)})
 		}
 	}
-	maps.DeleteFunc(s.failures, func(name string, _ failing) bool { _, ok := failures[name]; return !ok })
+	maps.DeleteFunc(hl.failures, func(name string, _ failing) bool { _, ok := failures[name]; return !ok })
 	return all
 }
 

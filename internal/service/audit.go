@@ -14,7 +14,7 @@ import (
 // Attempted writes to the audit log what somebody did who may do more than take
 // numbers, or was refused: who, from where, and what came of it. What one token
 // does over and over is thinned out, and counted.
-func (s *Service) Attempted(ctx context.Context, action string, err error, about ...any) {
+func (c *core) Attempted(ctx context.Context, action string, err error, about ...any) {
 	caller := auth.FromContext(ctx)
 	level, outcome := slog.LevelInfo, "done"
 	switch {
@@ -24,7 +24,7 @@ func (s *Service) Attempted(ctx context.Context, action string, err error, about
 	default:
 		outcome = "failed"
 	}
-	pass, dropped := s.throttle.pass("audit " + caller.Name() + " " + outcome + " " + action)
+	pass, dropped := c.throttle.pass("audit " + caller.Name() + " " + outcome + " " + action)
 	if !pass {
 		return
 	}
@@ -35,7 +35,7 @@ func (s *Service) Attempted(ctx context.Context, action string, err error, about
 	if dropped > 0 {
 		attrs = append(attrs, "suppressed", dropped)
 	}
-	s.log.WithGroup("audit").Log(ctx, level, action, attrs...)
+	c.log.WithGroup("audit").Log(ctx, level, action, attrs...)
 }
 
 // isRefused reports whether an error means that the caller asked for something that it may

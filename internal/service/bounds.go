@@ -45,10 +45,10 @@ func (b *bounds) of(tag string) (bound, bool) {
 
 // leasable returns how many numbers a lease of n is, where 0 stands for the tag's
 // step: no more than the tag's largest step, so that nobody ends a line.
-func (s *Service) leasable(ctx context.Context, tag string, n int64) (int64, error) {
-	b, known := s.bounds.of(tag)
+func (ls *leases) leasable(ctx context.Context, tag string, n int64) (int64, error) {
+	b, known := ls.bounds.of(tag)
 	if !known || n > b.most { // it may have been raised
-		t, err := s.store.Tag(ctx, tag)
+		t, err := ls.store.Tag(ctx, tag)
 		switch {
 		case err != nil:
 			return 0, err
@@ -57,7 +57,7 @@ func (s *Service) leasable(ctx context.Context, tag string, n int64) (int64, err
 		case t.Kind != hapax.KindSegment:
 			return 0, fmt.Errorf("%w: %q is a %s tag", hapax.ErrKindMismatch, tag, t.Kind)
 		}
-		s.bounds.note(t)
+		ls.bounds.note(t)
 		b = boundOf(t)
 	}
 	switch {
@@ -66,21 +66,21 @@ func (s *Service) leasable(ctx context.Context, tag string, n int64) (int64, err
 	case n < 0 || n > b.most:
 		return 0, outOfRange("n", n, fmt.Sprintf("0, for the tag's step, to its max_step (%d)", b.most))
 	}
-	plugins, err := s.pluginsOf(ctx, b.def)
+	plugins, err := ls.pluginsOf(ctx, b.def)
 	if err == nil {
-		err = s.mayLease(ctx, plugins, n)
+		err = ls.mayLease(ctx, plugins, n)
 	}
 	return n, err
 }
 
 // pluginsOf returns the tag whose plugins count where numbers of a tag are leased:
 // the same, or that of which it is a period's line.
-func (s *Service) pluginsOf(ctx context.Context, t define.Tag) (define.Tag, error) {
+func (ls *leases) pluginsOf(ctx context.Context, t define.Tag) (define.Tag, error) {
 	of, _, ok := define.CutLine(t.Name)
 	if !ok {
 		return t, nil
 	}
-	parent, err := s.store.Tag(ctx, of)
+	parent, err := ls.store.Tag(ctx, of)
 	if errors.Is(err, hapax.ErrTagNotFound) {
 		return t, nil
 	}
@@ -91,7 +91,7 @@ func (s *Service) pluginsOf(ctx context.Context, t define.Tag) (define.Tag, erro
 	if err != nil {
 		return t, err
 	}
-	if c, err := s.opts.keys().Code(p); err != nil || !c.HasPeriod() {
+	if c, err := ls.opts.keys().Code(p); err != nil || !c.HasPeriod() {
 		return t, err
 	}
 	return p, nil

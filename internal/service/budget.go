@@ -90,10 +90,10 @@ type sparer interface{ Spare() time.Duration }
 
 // budgets yields the budget of every tag and pool in use. One that gives no numbers away
 // lasts forever, unless it has none while the store is away.
-func (s *Service) budgets() iter.Seq[budget] {
+func (hl *health) budgets() iter.Seq[budget] {
 	return func(yield func(budget) bool) {
-		away := s.trouble() != nil
-		for l := range s.tags.all() {
+		away := hl.trouble() != nil
+		for l := range hl.tags.all() {
 			if l.segment == nil {
 				continue
 			}
@@ -105,7 +105,7 @@ func (s *Service) budgets() iter.Seq[budget] {
 				return
 			}
 		}
-		for _, p := range s.openPools() {
+		for _, p := range hl.openPools() {
 			in := p.issuer.Load().Stats().Remaining
 			if keeper, ok := p.workers.(sparer); ok {
 				in += keeper.Spare()
@@ -172,8 +172,8 @@ const shownAhead = 365 * 24 * time.Hour
 const maxShown = 20
 
 // forecasts tells when what cannot be refilled ends.
-func (s *Service) forecasts(tell func(forecast)) {
-	now := s.now()
+func (hl *health) forecasts(tell func(forecast)) {
+	now := hl.now()
 	ends := func(what string, line watch.Line, labelled bool, in time.Duration) {
 		f := forecast{api.Forecast{What: what, Kind: line.Kind, Name: line.Name}, in, labelled}
 		if in < forever {
@@ -181,8 +181,8 @@ func (s *Service) forecasts(tell func(forecast)) {
 		}
 		tell(f)
 	}
-	for l := range s.tags.all() {
-		line, bits := watch.Tag(l.name), s.opts.Tags[l.name].ReaderBits
+	for l := range hl.tags.all() {
+		line, bits := watch.Tag(l.name), hl.opts.Tags[l.name].ReaderBits
 		switch {
 		case l.segment != nil:
 			last, ok := l.segment.Last()
@@ -195,17 +195,17 @@ func (s *Service) forecasts(tell func(forecast)) {
 				ends(endsReader, line, l.labelled, lasts(float64(int64(1)<<bits-1-int64(last)), advance))
 			}
 		case l.pool != "" && bits > 0:
-			if at, ok := outgrows(s.layoutKnown(l.pool), s.opts.Pools[l.pool].Fields, bits); ok {
+			if at, ok := outgrows(hl.layoutKnown(l.pool), hl.opts.Pools[l.pool].Fields, bits); ok {
 				ends(endsReader, line, true, max(0, at.Sub(now)))
 			}
 		}
 	}
-	open := s.openPools()
-	for name := range s.opts.Pools { // its time passes before anybody uses it
+	open := hl.openPools()
+	for name := range hl.opts.Pools { // its time passes before anybody uses it
 		if slices.ContainsFunc(open, func(p *pool) bool { return p.name == name }) {
 			continue
 		}
-		if layout := s.layoutKnown(name); !layout.IsZero() {
+		if layout := hl.layoutKnown(name); !layout.IsZero() {
 			ends(endsLayout, watch.Pool(name), true, max(0, layout.TimeOf(layout.EndTick()).Sub(now)))
 		}
 	}
@@ -226,9 +226,9 @@ func (s *Service) forecasts(tell func(forecast)) {
 }
 
 // near returns up to so many forecasts that end within so long, the nearest end first.
-func (s *Service) near(within time.Duration, most int) []forecast {
+func (hl *health) near(within time.Duration, most int) []forecast {
 	var first []forecast
-	s.forecasts(func(f forecast) {
+	hl.forecasts(func(f forecast) {
 		if f.in >= within {
 			return
 		}
@@ -261,20 +261,20 @@ type outlooks struct {
 }
 
 // outlook returns how long numbers can be issued, as of a second ago at most.
-func (s *Service) outlook() *outlook {
-	last := s.outlooks.last.Load()
-	if last != nil && (time.Since(last.at) < outlookAge || !s.outlooks.looking.CompareAndSwap(false, true)) {
+func (hl *health) outlook() *outlook {
+	last := hl.outlooks.last.Load()
+	if last != nil && (time.Since(last.at) < outlookAge || !hl.outlooks.looking.CompareAndSwap(false, true)) {
 		return last
 	}
-	defer s.outlooks.looking.Store(false)
+	defer hl.outlooks.looking.Store(false)
 	next := &outlook{at: time.Now()}
-	if b := least(s.budgets()); b != nil {
+	if b := least(hl.budgets()); b != nil {
 		next.budget = &b.Budget
 	}
-	for _, f := range s.near(shownAhead, maxShown) {
+	for _, f := range hl.near(shownAhead, maxShown) {
 		next.forecasts = append(next.forecasts, f.Forecast)
 	}
-	s.outlooks.last.Store(next)
+	hl.outlooks.last.Store(next)
 	return next
 }
 

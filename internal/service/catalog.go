@@ -88,9 +88,12 @@ type Route struct {
 	took             func() prometheus.Observer // made at the first use: most routes never have any
 }
 
+// reports are what protocols tell of themselves.
+type reports struct{ *core }
+
 // Route returns the counts of a route. Protocols ask once for each.
-func (s *Service) Route(api, route string) *Route {
-	m := s.metrics
+func (rs *reports) Route(api, route string) *Route {
+	m := rs.metrics
 	return &Route{
 		m.requests.WithLabelValues(api, route), m.failed.WithLabelValues(api, route),
 		sync.OnceValue(func() prometheus.Observer { return m.seconds.WithLabelValues(api, route) }),

@@ -13,48 +13,48 @@ import (
 )
 
 // settleCode returns the definition of a tag to be created as it is stored.
-func (s *Service) settleCode(ctx context.Context, t hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
+func (ds *definitions) settleCode(ctx context.Context, t hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
 	if define.IsPeriodLine(t.Name) {
 		return t, &hapax.ValueError{Field: "tag", Value: t.Name, Allowed: "another name: those of this form are the lines of tags whose numbers restart with each period", Err: hapax.ErrInvalidTag}
 	}
 	d, err := define.Read(t)
 	if err == nil {
-		d, err = s.opts.keys().Canonical(d)
+		d, err = ds.opts.keys().Canonical(d)
 	}
 	if err == nil {
-		d, err = s.freeze(d)
+		d, err = ds.freeze(d)
 	}
 	if err != nil || mode != hapax.CreateExplicit {
 		return d.Tag, err
 	}
-	was, err := admin(ctx, s, func(ctx context.Context) (hapax.Tag, error) { return s.store.Tag(ctx, t.Name) })
+	was, err := admin(ctx, ds.core, func(ctx context.Context) (hapax.Tag, error) { return ds.store.Tag(ctx, t.Name) })
 	switch {
 	case errors.Is(err, hapax.ErrTagNotFound):
 		return d.Tag, nil
 	case err != nil || !was.Deleted:
 		return d.Tag, err // CreateTag says that it exists
 	}
-	d, err = s.opts.keys().Revive(was, d, t.Extra)
+	d, err = ds.opts.keys().Revive(was, d, t.Extra)
 	return d.Tag, err
 }
 
 // updateCode is UpdateTag where the Extra changes.
-func (s *Service) updateCode(ctx context.Context, name string, u driver.TagUpdate) (hapax.Tag, error) {
+func (ds *definitions) updateCode(ctx context.Context, name string, u driver.TagUpdate) (hapax.Tag, error) {
 	select {
-	case s.recoding <- struct{}{}: // one at a time, so that none is lost among the old ones
-		defer func() { <-s.recoding }()
+	case ds.recoding <- struct{}{}: // one at a time, so that none is lost among the old ones
+		defer func() { <-ds.recoding }()
 	case <-ctx.Done():
 		return hapax.Tag{}, &hapax.WaitError{Cause: hapax.ErrRefillPending, Context: context.Cause(ctx)}
 	}
-	t, err := s.store.Tag(ctx, name)
+	t, err := ds.store.Tag(ctx, name)
 	if err != nil {
 		return t, err
 	}
-	extra, err := s.opts.keys().Supersede(t, *u.Extra)
+	extra, err := ds.opts.keys().Supersede(t, *u.Extra)
 	if err != nil {
 		return t, err
 	}
-	least, note, err := s.readFloors(ctx, t, *u.Extra)
+	least, note, err := ds.readFloors(ctx, t, *u.Extra)
 	if err != nil {
 		return t, err
 	}
@@ -63,13 +63,21 @@ func (s *Service) updateCode(ctx context.Context, name string, u driver.TagUpdat
 	}
 	u.Extra = &extra
 	was := t.Mark
-	if t, err = s.store.UpdateTag(ctx, name, u); err != nil {
+	if t, err = ds.store.UpdateTag(ctx, name, u); err != nil {
 		return t, err
 	}
 	if least > was {
-		s.wasBehind("tag "+name, name, was, least)
+		ds.wasBehind("tag "+name, name, was, least)
 	}
 	return t, note(ctx)
+}
+
+// codes read and show the texts of tags' numbers.
+type codes struct {
+	*core
+	*definitions
+
+	tags *tagTable
 }
 
 // Issued are numbers with the texts that show them.
@@ -135,8 +143,8 @@ type ParsedCode = define.ParsedCode
 // ParseCode takes the text of one of the tag's numbers apart. It says nothing
 // about whether the number was issued. ErrInvalidID tells the position of the part that is
 // wrong; ErrTagNotFound, ErrInvalidArgument for a tag without a code.
-func (s *Service) ParseCode(ctx context.Context, tag, text string) (ParsedCode, error) {
-	c, err := s.codeOf(ctx, tag)
+func (cs *codes) ParseCode(ctx context.Context, tag, text string) (ParsedCode, error) {
+	c, err := cs.codeOf(ctx, tag)
 	if err != nil {
 		return ParsedCode{}, err
 	}
@@ -144,14 +152,14 @@ func (s *Service) ParseCode(ctx context.Context, tag, text string) (ParsedCode, 
 }
 
 // codeOf returns the tag's code, which it must have.
-func (s *Service) codeOf(ctx context.Context, tag string) (*define.Code, error) {
+func (cs *codes) codeOf(ctx context.Context, tag string) (*define.Code, error) {
 	var c *define.Code
-	if l := s.tags.find(tag); l != nil {
+	if l := cs.tags.find(tag); l != nil {
 		c = l.code
 	} else {
-		t, err := s.Tag(ctx, tag)
+		t, err := cs.Tag(ctx, tag)
 		if err == nil {
-			c, err = s.opts.code(t)
+			c, err = cs.opts.code(t)
 		}
 		if err != nil {
 			return nil, err

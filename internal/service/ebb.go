@@ -22,17 +22,24 @@ type ebbing struct {
 	before hapax.SegmentStats
 }
 
+// ebbs has what is in hand used up before a stop.
+type ebbs struct {
+	*core
+
+	tags *tagTable
+}
+
 // Ebb issues what is in hand of tags that other nodes use, too, and takes no more of them:
 // below what another was granted since, nothing can be handed back. It waits for those
 // that will be used up before the context's deadline at the rate of their requests, and
 // no longer than there are some. The service is about to be closed, and serves on until
 // then; requests beyond what is in hand are refused as by one that is closed.
-func (s *Service) Ebb(ctx context.Context) {
+func (eb *ebbs) Ebb(ctx context.Context) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		return
 	}
-	all := s.shared(ctx, s.requested())
+	all := eb.shared(ctx, eb.requested())
 	if len(all) == 0 || !pause(ctx, ebbSample) {
 		return
 	}
@@ -78,21 +85,21 @@ const ebbShare = 50
 
 // slacken takes only as much at a time of tags that other nodes use, too, as is used at
 // once: the service is about to be closed, and serves on meanwhile.
-func (s *Service) slacken(ctx context.Context) {
-	busy := s.requested()
+func (eb *ebbs) slacken(ctx context.Context) {
+	busy := eb.requested()
 	rates := map[*hapax.Segment]float64{}
 	for _, l := range busy {
 		rates[l.segment] = l.rate.now()
 	}
-	for _, e := range s.shared(ctx, busy) {
+	for _, e := range eb.shared(ctx, busy) {
 		e.segment.Ebb(max(1, int64(rates[e.segment]/ebbShare)))
 	}
 }
 
 // requested returns the segments that numbers are taken from, the busiest ones first.
-func (s *Service) requested() []*line {
+func (eb *ebbs) requested() []*line {
 	var busy []*line
-	for l := range s.tags.all() {
+	for l := range eb.tags.all() {
 		if l.segment != nil && l.rate.now() > 0 && l.segment.Stats().Remaining > 0 {
 			busy = append(busy, l)
 		}
@@ -102,9 +109,9 @@ func (s *Service) requested() []*line {
 }
 
 // shared keeps those of which others were granted numbers above these.
-func (s *Service) shared(ctx context.Context, lines []*line) (all []ebbing) {
+func (eb *ebbs) shared(ctx context.Context, lines []*line) (all []ebbing) {
 	for _, l := range lines {
-		t, err := s.store.Tag(ctx, l.name)
+		t, err := eb.store.Tag(ctx, l.name)
 		if err != nil || ctx.Err() != nil {
 			return all // without the store nothing goes back, and nothing is known
 		}

@@ -84,6 +84,9 @@ func (s *Service) Observe(e hapax.Event) { s.observe(e) }
 
 // observe counts and logs what happened. It is the Observer of every issuer.
 func (s *Service) observe(e hapax.Event) {
+	if e.Kind == hapax.EventTagCreated {
+		s.forgive(e.Tag)
+	}
 	if s.opts.Observer != nil {
 		s.opts.Observer(e)
 	}
@@ -143,20 +146,6 @@ func (s *Service) observe(e hapax.Event) {
 	s.log.LogAttrs(context.Background(), level, message(e.Kind), attrs...)
 }
 
-// layoutKnown returns a pool's layout, and the zero Layout for no pool.
-func (s *Service) layoutKnown(pool string) hapax.Layout {
-	if pool == "" {
-		return hapax.Layout{}
-	}
-	s.mu.Lock()
-	l, ok := s.layouts[pool]
-	s.mu.Unlock()
-	if !ok {
-		l, _ = s.opts.layoutOf(pool) // as it will be frozen
-	}
-	return l
-}
-
 // position returns a place on a line: of a pool, where it is a tick, as a time.
 func position(layout hapax.Layout, key string, value int64) slog.Attr {
 	if layout.IsZero() {
@@ -199,16 +188,16 @@ var messages = map[hapax.EventKind]string{
 
 // Counting has the errors of a protocol counted from 0: those that every protocol
 // has, and its own.
-func (s *Service) Counting(api string, own ...hapax.Code) {
+func (rs *reports) Counting(api string, own ...hapax.Code) {
 	for _, code := range append(hapax.Codes(), own...) {
-		s.metrics.errors.WithLabelValues(api, string(code))
+		rs.metrics.errors.WithLabelValues(api, string(code))
 	}
 }
 
 // Refused counts an error that a protocol has told its client by itself, about a
 // request that never became a call of the service.
-func (s *Service) Refused(api string, code hapax.Code) {
-	s.metrics.errors.WithLabelValues(api, string(code)).Inc()
+func (rs *reports) Refused(api string, code hapax.Code) {
+	rs.metrics.errors.WithLabelValues(api, string(code)).Inc()
 }
 
 // RequestFailed is the message of the log for an error that nobody expects; its code says
@@ -218,17 +207,17 @@ const RequestFailed = "request failed"
 // Failed counts an error that a protocol has told its client, and logs it if it
 // is one that nobody expects. Every protocol calls it once per error, where it
 // translates errors; api is the protocol's name.
-func (s *Service) Failed(api string, err error) {
+func (rs *reports) Failed(api string, err error) {
 	code := hapax.CodeOf(err)
-	s.metrics.errors.WithLabelValues(api, string(code)).Inc()
+	rs.metrics.errors.WithLabelValues(api, string(code)).Inc()
 	if code != hapax.ErrInternal.Code() && code != hapax.ErrStoreCorrupt.Code() && code != strategy.ErrPluginFailed.Code() {
 		return
 	}
-	if pass, dropped := s.throttle.pass("failed"); pass {
+	if pass, dropped := rs.throttle.pass("failed"); pass {
 		about := []any{"api", api, "code", string(code), "err", err, "suppressed", dropped}
 		if e, ok := errors.AsType[*strategy.PluginError](err); ok && e.Stack != nil {
 			about = append(about, "stack", string(e.Stack))
 		}
-		s.log.Error(RequestFailed, about...)
+		rs.log.Error(RequestFailed, about...)
 	}
 }

@@ -40,13 +40,16 @@ type floorKeeper interface {
 	NoteKnown(ctx context.Context, tag, above, founding string) error
 }
 
-// floors are what this node knows of tags with columns.
+// floors are what this node knows of tags with columns: it admits a line or a pool only
+// above the numbers in them.
 type floors struct {
+	*layouts
+
 	mu     sync.Mutex          // guards the fields below
 	tags   map[string]struct{} // that need no look any more; a plain map, since every tag that is used is in it
 	pools  map[string]time.Time
 	raised map[string]raised
-	unread map[string]string // why the columns of tags cannot be read, as the log has it
+	failed map[string]string // why the columns of tags cannot be read, as the log has it
 }
 
 type raised struct {
@@ -55,8 +58,8 @@ type raised struct {
 }
 
 // highest returns the highest number in any of the columns.
-func (s *Service) highest(ctx context.Context, tag string, all []api.FloorFrom) (int64, error) {
-	if s.opts.Floors == nil {
+func (fs *floors) highest(ctx context.Context, tag string, all []api.FloorFrom) (int64, error) {
+	if fs.opts.Floors == nil {
 		return 0, fmt.Errorf("%w: tag %q has floor_from, and this program reads no columns", hapax.ErrNotSupported, tag)
 	}
 	most := make([]int64, len(all))
@@ -64,7 +67,7 @@ func (s *Service) highest(ctx context.Context, tag string, all []api.FloorFrom) 
 	var wg sync.WaitGroup
 	for i, f := range all {
 		wg.Go(func() {
-			most[i], errs[i] = s.opts.Floors(ctx, f.URL, f.Table, f.Column)
+			most[i], errs[i] = fs.opts.Floors(ctx, f.URL, f.Table, f.Column)
 			if errs[i] != nil {
 				errs[i] = fmt.Errorf("%s, column %s.%s: %w", f.URL, f.Table, f.Column, errs[i])
 			}
@@ -77,32 +80,32 @@ func (s *Service) highest(ctx context.Context, tag string, all []api.FloorFrom) 
 // unread is the error for a line that cannot be issued from because its columns cannot be
 // read. The cause is told in words: it says nothing about the store. Callers over the
 // network do not get it, since it may name hosts, so it is logged, once.
-func (s *Service) unread(tag string, err error) error {
+func (fs *floors) unread(tag string, err error) error {
 	why := hapax.Message(err)
-	s.floors.mu.Lock()
-	was := s.floors.unread[tag]
-	if s.floors.unread == nil {
-		s.floors.unread = map[string]string{}
+	fs.mu.Lock()
+	was := fs.failed[tag]
+	if fs.failed == nil {
+		fs.failed = map[string]string{}
 	}
-	if len(s.floors.unread) < maxFloorAlarms || was != "" {
-		s.floors.unread[tag] = why
+	if len(fs.failed) < maxFloorAlarms || was != "" {
+		fs.failed[tag] = why
 	}
-	s.floors.mu.Unlock()
+	fs.mu.Unlock()
 	if was != why {
-		s.log.Error(floorUnread, "tag", tag, "cause", why, "code", string(api.ErrFloorUnread.Code()))
+		fs.log.Error(floorUnread, "tag", tag, "cause", why, "code", string(api.ErrFloorUnread.Code()))
 	}
 	return fmt.Errorf("%w: tag %q: %s; it is refused until they can be read, or until an operator says where it goes on (hapax tags set %s --floor N --floor-stated)",
 		api.ErrFloorUnread, tag, why, tag)
 }
 
 // readAgain tells that a tag's columns were read that could not be.
-func (s *Service) readAgain(tag string) {
-	s.floors.mu.Lock()
-	_, was := s.floors.unread[tag]
-	delete(s.floors.unread, tag)
-	s.floors.mu.Unlock()
+func (fs *floors) readAgain(tag string) {
+	fs.mu.Lock()
+	_, was := fs.failed[tag]
+	delete(fs.failed, tag)
+	fs.mu.Unlock()
 	if was {
-		s.log.Info(floorRead, "tag", tag)
+		fs.log.Info(floorRead, "tag", tag)
 	}
 }
 
@@ -120,86 +123,86 @@ func (f *floors) settle(tag string) {
 		f.tags = map[string]struct{}{}
 	}
 	f.tags[tag] = struct{}{}
-	delete(f.unread, tag) // an operator may have spoken
+	delete(f.failed, tag) // an operator may have spoken
 }
 
 // keeper returns what knows the witnesses; nil where nobody does.
-func (s *Service) keeper() floorKeeper {
-	k, _ := s.store.Store.(floorKeeper)
+func (fs *floors) keeper() floorKeeper {
+	k, _ := fs.store.Store.(floorKeeper)
 	return k
 }
 
 // admitLine has the columns of a tag read before its first grant, unless a witness knows
 // its line.
-func (s *Service) admitLine(ctx context.Context, tag string) error {
-	if s.floors.settled(tag) {
+func (fs *floors) admitLine(ctx context.Context, tag string) error {
+	if fs.settled(tag) {
 		return nil
 	}
 	if define.IsPeriodLine(tag) {
 		return nil
 	}
-	t, err := s.store.Store.Tag(ctx, tag)
+	t, err := fs.store.Store.Tag(ctx, tag)
 	if err != nil {
 		if errors.Is(err, hapax.ErrTagNotFound) {
 			return nil // the grant says so
 		}
 		return err
 	}
-	return s.settleLine(ctx, t)
+	return fs.settleLine(ctx, t)
 }
 
 // settleLine is admitLine for a tag as the store has it.
-func (s *Service) settleLine(ctx context.Context, t hapax.Tag) error {
+func (fs *floors) settleLine(ctx context.Context, t hapax.Tag) error {
 	all := define.FloorsOf(t)
 	if len(all) == 0 || t.Deleted || t.Kind != hapax.KindSegment {
-		s.floors.settle(t.Name)
+		fs.settle(t.Name)
 		return nil
 	}
 	founding := ""
-	if k := s.keeper(); k != nil {
+	if k := fs.keeper(); k != nil {
 		known, _, since, err := k.Known(ctx, t.Name)
 		if err != nil {
 			return err
 		}
 		if known {
-			s.floors.settle(t.Name)
+			fs.settle(t.Name)
 			return nil
 		}
 		founding = since
 	}
-	most, err := s.highest(ctx, t.Name, all)
+	most, err := fs.highest(ctx, t.Name, all)
 	if err != nil {
-		return s.unread(t.Name, err)
+		return fs.unread(t.Name, err)
 	}
-	s.readAgain(t.Name)
+	fs.readAgain(t.Name)
 	if most >= t.Mark {
 		to := most + 1
-		if _, err := s.store.UpdateTag(ctx, t.Name, floorUpdate(to)); err != nil {
+		if _, err := fs.store.UpdateTag(ctx, t.Name, floorUpdate(to)); err != nil {
 			return err
 		}
-		s.wasBehind("tag "+t.Name, t.Name, t.Mark, to)
+		fs.wasBehind("tag "+t.Name, t.Name, t.Mark, to)
 	}
-	if k := s.keeper(); k != nil {
+	if k := fs.keeper(); k != nil {
 		if err := k.NoteKnown(ctx, t.Name, "", founding); err != nil {
 			return err
 		}
 	}
-	s.floors.settle(t.Name)
+	fs.settle(t.Name)
 	return nil
 }
 
 func floorUpdate(to int64) driver.TagUpdate { return driver.TagUpdate{Floor: &to} }
 
 // wasBehind tells of a mark that was raised.
-func (s *Service) wasBehind(line, about string, from, to int64) {
-	s.log.Warn(FloorRaised, "line", line, "mark_before", from, "mark", to)
-	s.floors.mu.Lock()
-	defer s.floors.mu.Unlock()
-	if s.floors.raised == nil {
-		s.floors.raised = map[string]raised{}
+func (fs *floors) wasBehind(line, about string, from, to int64) {
+	fs.log.Warn(FloorRaised, "line", line, "mark_before", from, "mark", to)
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	if fs.raised == nil {
+		fs.raised = map[string]raised{}
 	}
-	if len(s.floors.raised) < maxFloorAlarms {
-		s.floors.raised[about] = raised{s.now(), from, to}
+	if len(fs.raised) < maxFloorAlarms {
+		fs.raised[about] = raised{fs.now(), from, to}
 	}
 }
 
@@ -207,12 +210,12 @@ func (s *Service) wasBehind(line, about string, from, to int64) {
 const maxFloorAlarms = 100
 
 // floorConditions are the alarms for marks that were behind.
-func (s *Service) floorConditions(now time.Time) (all []Condition) {
-	s.floors.mu.Lock()
-	defer s.floors.mu.Unlock()
-	for about, r := range s.floors.raised {
+func (fs *floors) floorConditions(now time.Time) (all []Condition) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	for about, r := range fs.raised {
 		if now.Sub(r.at) > floorAlarm {
-			delete(s.floors.raised, about)
+			delete(fs.raised, about)
 			continue
 		}
 		all = append(all, Condition{Alarm: AlarmFloor, About: about, Detail: fmt.Sprintf("the mark was %d, behind the numbers in its columns, and was raised to %d", r.from, r.to)})
@@ -222,21 +225,21 @@ func (s *Service) floorConditions(now time.Time) (all []Condition) {
 
 // admitWorkers has the columns of a pool's tags read before this node's first lease on it,
 // and moves a request above the time of the newest number.
-func (s *Service) admitWorkers(ctx context.Context, req *hapax.AcquireRequest) error {
-	s.floors.mu.Lock()
-	above, done := s.floors.pools[req.Pool]
-	s.floors.mu.Unlock()
+func (fs *floors) admitWorkers(ctx context.Context, req *hapax.AcquireRequest) error {
+	fs.mu.Lock()
+	above, done := fs.pools[req.Pool]
+	fs.mu.Unlock()
 	if !done {
 		var err error
-		if above, err = s.settlePool(ctx, req.Pool, req.Layout); err != nil {
+		if above, err = fs.settlePool(ctx, req.Pool, req.Layout); err != nil {
 			return err
 		}
-		s.floors.mu.Lock()
-		if s.floors.pools == nil {
-			s.floors.pools = map[string]time.Time{}
+		fs.mu.Lock()
+		if fs.pools == nil {
+			fs.pools = map[string]time.Time{}
 		}
-		s.floors.pools[req.Pool] = above
-		s.floors.mu.Unlock()
+		fs.pools[req.Pool] = above
+		fs.mu.Unlock()
 	}
 	if from := req.Term.Now.Add(-req.Term.Behind); !above.IsZero() && from.Before(above) {
 		if ahead := above.Sub(req.Term.Now); ahead > maxFloorAhead {
@@ -249,13 +252,13 @@ func (s *Service) admitWorkers(ctx context.Context, req *hapax.AcquireRequest) e
 }
 
 // settlePool returns the time above which the pool's workers go on; zero for any.
-func (s *Service) settlePool(ctx context.Context, pool string, layout hapax.Layout) (above time.Time, err error) {
-	tags, err := s.tagsOfPool(ctx, pool)
+func (fs *floors) settlePool(ctx context.Context, pool string, layout hapax.Layout) (above time.Time, err error) {
+	tags, err := fs.tagsOfPool(ctx, pool)
 	if err != nil {
 		return above, err
 	}
 	for _, t := range tags {
-		after, err := s.settleTimed(ctx, t, layout)
+		after, err := fs.settleTimed(ctx, t, layout)
 		if err != nil {
 			return above, err
 		}
@@ -268,8 +271,8 @@ func (s *Service) settlePool(ctx context.Context, pool string, layout hapax.Layo
 
 // settleTimed is settleLine for a snowflake tag: it returns the time above its newest
 // number.
-func (s *Service) settleTimed(ctx context.Context, t hapax.Tag, layout hapax.Layout) (above time.Time, err error) {
-	founding, k := "", s.keeper()
+func (fs *floors) settleTimed(ctx context.Context, t hapax.Tag, layout hapax.Layout) (above time.Time, err error) {
+	founding, k := "", fs.keeper()
 	if k != nil {
 		known, text, since, err := k.Known(ctx, t.Name)
 		if err != nil {
@@ -283,18 +286,18 @@ func (s *Service) settleTimed(ctx context.Context, t hapax.Tag, layout hapax.Lay
 		}
 		founding = since
 	}
-	most, err := s.highest(ctx, t.Name, define.FloorsOf(t))
+	most, err := fs.highest(ctx, t.Name, define.FloorsOf(t))
 	if err != nil {
-		return above, s.unread(t.Name, err)
+		return above, fs.unread(t.Name, err)
 	}
-	s.readAgain(t.Name)
+	fs.readAgain(t.Name)
 	if above, err = newestOf(t.Name, most, layout); err != nil {
 		return above, err
 	}
 	if !above.IsZero() {
-		s.log.Info(WorkersAbove, "pool", t.Pool, "tag", t.Name, "above", above.UTC().Format(time.RFC3339Nano))
-		if above.After(s.now()) {
-			s.wasBehind("pool "+t.Pool, t.Name, s.now().UnixMilli(), above.UnixMilli())
+		fs.log.Info(WorkersAbove, "pool", t.Pool, "tag", t.Name, "above", above.UTC().Format(time.RFC3339Nano))
+		if above.After(fs.now()) {
+			fs.wasBehind("pool "+t.Pool, t.Name, fs.now().UnixMilli(), above.UnixMilli())
 		}
 	}
 	if k != nil {
@@ -328,10 +331,10 @@ func newestOf(tag string, most int64, layout hapax.Layout) (time.Time, error) {
 
 // tagsOfPool returns the snowflake tags of a pool that have columns, in the store or in the
 // options.
-func (s *Service) tagsOfPool(ctx context.Context, pool string) (all []hapax.Tag, err error) {
+func (fs *floors) tagsOfPool(ctx context.Context, pool string) (all []hapax.Tag, err error) {
 	seen := map[string]bool{}
 	for after := ""; ; {
-		page, err := s.store.Store.Tags(ctx, after, MaxPage)
+		page, err := fs.store.Store.Tags(ctx, after, MaxPage)
 		if err != nil {
 			return nil, err
 		}
@@ -346,8 +349,8 @@ func (s *Service) tagsOfPool(ctx context.Context, pool string) (all []hapax.Tag,
 			break
 		}
 	}
-	for name := range s.opts.Tags {
-		if t, ok := s.declared(name); ok && !seen[name] && t.Kind == hapax.KindSnowflake && t.Pool == pool && len(define.FloorsOf(t)) > 0 {
+	for name := range fs.opts.Tags {
+		if t, ok := fs.declared(name); ok && !seen[name] && t.Kind == hapax.KindSnowflake && t.Pool == pool && len(define.FloorsOf(t)) > 0 {
 			all = append(all, t)
 		}
 	}
@@ -356,20 +359,20 @@ func (s *Service) tagsOfPool(ctx context.Context, pool string) (all []hapax.Tag,
 
 // readFloors reads the columns that a tag gets, or an operator speaks for, and returns the
 // lowest mark that the tag may have then, and what notes that it is known.
-func (s *Service) readFloors(ctx context.Context, t hapax.Tag, extra string) (least int64, note func(context.Context) error, err error) {
+func (fs *floors) readFloors(ctx context.Context, t hapax.Tag, extra string) (least int64, note func(context.Context) error, err error) {
 	nothing := func(context.Context) error { return nil }
 	all, stated, err := define.Floors(extra)
 	if err != nil || len(all) == 0 && !stated {
 		return 0, nothing, err
 	}
-	k, above, founding := s.keeper(), "", ""
+	k, above, founding := fs.keeper(), "", ""
 	if k != nil {
 		if _, _, founding, err = k.Known(ctx, t.Name); err != nil {
 			return 0, nothing, err
 		}
 	}
 	if !stated {
-		most, err := s.highest(ctx, t.Name, all)
+		most, err := fs.highest(ctx, t.Name, all)
 		if errors.Is(err, hapax.ErrStoreUnavailable) { // which says nothing about the store, and may name hosts
 			var names []string
 			for _, f := range all {
@@ -383,9 +386,9 @@ func (s *Service) readFloors(ctx context.Context, t hapax.Tag, extra string) (le
 		if t.Kind == hapax.KindSegment {
 			least = most + 1
 		} else {
-			layout, err := s.frozenLayout(ctx, t.Pool)
+			layout, err := fs.frozenLayout(ctx, t.Pool)
 			if errors.Is(err, hapax.ErrPoolNotFound) {
-				layout, err = s.opts.layoutOf(t.Pool)
+				layout, err = fs.opts.layoutOf(t.Pool)
 			}
 			if err != nil {
 				return 0, nothing, err
@@ -404,9 +407,9 @@ func (s *Service) readFloors(ctx context.Context, t hapax.Tag, extra string) (le
 	}
 	return least, func(ctx context.Context) error {
 		if t.Kind == hapax.KindSnowflake {
-			s.floors.mu.Lock()
-			delete(s.floors.pools, t.Pool)
-			s.floors.mu.Unlock()
+			fs.mu.Lock()
+			delete(fs.pools, t.Pool)
+			fs.mu.Unlock()
 		}
 		return k.NoteKnown(ctx, t.Name, above, founding)
 	}, nil

@@ -14,7 +14,7 @@ import (
 // anew, and the end of it once.
 func TestUnreadColumnIsToldOnce(t *testing.T) {
 	var log bytes.Buffer
-	s := &Service{log: slog.New(slog.NewTextHandler(&log, nil))}
+	s := &floors{layouts: newLayouts(&core{log: slog.New(slog.NewTextHandler(&log, nil))})}
 	for range 3 {
 		if err := s.unread("orders", errors.New("no table orders")); !errors.Is(err, api.ErrFloorUnread) || !strings.Contains(err.Error(), "hapax tags set orders --floor N --floor-stated") {
 			t.Errorf("the error is %v", err)

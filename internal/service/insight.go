@@ -40,9 +40,9 @@ func (s *Service) SnowflakeTags() map[string]string {
 
 // Snowflakes returns what this node has issued of each pool that it issues from, by the
 // pool's name. It asks no store.
-func (s *Service) Snowflakes() []hapax.SnowflakeStats {
+func (ps *poolTable) Snowflakes() []hapax.SnowflakeStats {
 	var all []hapax.SnowflakeStats
-	for _, p := range s.openPools() {
+	for _, p := range ps.openPools() {
 		all = append(all, p.issuer.Load().Stats())
 	}
 	slices.SortFunc(all, func(a, b hapax.SnowflakeStats) int { return cmp.Compare(a.Pool, b.Pool) })

@@ -161,9 +161,9 @@ var (
 
 // Collector returns the service's metrics, which are read from the issuers when
 // they are collected. The number of tag labels is bounded.
-func (s *Service) Collector() prometheus.Collector { return collector{s} }
+func (hl *health) Collector() prometheus.Collector { return collector{hl} }
 
-type collector struct{ s *Service }
+type collector struct{ s *health }
 
 func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api"
@@ -63,6 +63,22 @@ type pool struct {
 	use      atomic.Pointer[workerUse]                 // how these change; likewise
 
 	counts []freeCount // of the last day, the oldest first; refresh's alone
+}
+
+// poolTable holds the pools in use on this node. An issuer is opened by one goroutine at a
+// time, which holds the pool's slot.
+type poolTable struct {
+	*core
+	*workers
+
+	opened chan struct{} // a pool was opened, whose workers are to be counted
+
+	mu sync.Mutex // guards of; never held while waiting
+	of map[string]*pool
+}
+
+func newPoolTable(c *core, w *workers) *poolTable {
+	return &poolTable{core: c, workers: w, opened: make(chan struct{}, 1), of: map[string]*pool{}}
 }
 
 // line returns the tag's line, opening it if need be. It waits until the
@@ -123,15 +139,18 @@ func (s *Service) attempt(ctx context.Context, tag string) (*attempt, error) {
 	}
 	a = &attempt{done: make(chan struct{}), by: auth.FromContext(ctx)}
 	a.on.Store(&trouble{})
-	s.opening[tag] = a
 	address := auth.AddressFrom(ctx)
-	s.children.Go(func() { s.run(auth.NewContext(s.life, a.by, address), a, tag) })
+	if !s.spawn(func() { s.run(auth.NewContext(s.life, a.by, address), a, tag) }) {
+		<-s.slots
+		return nil, hapax.ErrClosed
+	}
+	s.opening[tag] = a // before run, which takes the lock, ends it
 	return a, nil
 }
 
 // knownLocked returns an attempt under way, or an error if there must be none now.
 func (s *Service) knownLocked(tag string) (*attempt, error) {
-	if s.closed {
+	if s.isClosed() {
 		return nil, hapax.ErrClosed
 	}
 	return s.opening[tag], s.refused.of(tag)
@@ -144,11 +163,12 @@ func (s *Service) run(ctx context.Context, a *attempt, tag string) {
 	ctx, cancel := context.WithTimeout(ctx, s.opts.MaxWait+s.opts.StoreTimeout)
 	defer cancel()
 	a.line, a.err = s.open(ctx, a, tag)
+	closed := s.isClosed() // from here on Close waits for this, and closes what is added
 	s.mu.Lock()
 	delete(s.opening, tag)
-	discard := a.line != nil && (a.stale || s.closed)
+	discard := a.line != nil && (a.stale || closed)
 	switch {
-	case s.closed:
+	case closed:
 		a.err = hapax.ErrClosed
 	case discard:
 		a.err = errStale
@@ -282,47 +302,34 @@ func (o Options) sameCode(tag string, canonical, stored define.Extra) bool {
 	return canonical.Spec == stored.Spec || o.keys().Same(tag, define.Extra{Spec: c.Code, Zone: c.Zone}, stored)
 }
 
-// declared returns the configured definition of a tag.
-func (s *Service) declared(name string) (hapax.Tag, bool) {
-	c, ok := s.opts.Tags[name]
-	if !ok && name == SnowflakeTag {
-		c, ok = TagConfig{Kind: hapax.KindSnowflake}, true
-	}
-	if !ok {
-		return hapax.Tag{}, false
-	}
-	t, err := s.opts.define(c, name)
-	return t, err == nil // the options were checked
-}
-
 // pool returns the pool of that name, whose issuer may not be open yet.
-func (s *Service) pool(name string) *pool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p, ok := s.pools[name]
+func (ps *poolTable) pool(name string) *pool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	p, ok := ps.of[name]
 	if !ok {
-		p = &pool{name: name, labelled: name != otherTags && len(s.pools) < maxLabelled, slot: make(chan struct{}, 1)}
-		s.pools[name] = p
+		p = &pool{name: name, labelled: name != otherTags && len(ps.of) < maxLabelled, slot: make(chan struct{}, 1)}
+		ps.of[name] = p
 	}
 	return p
 }
 
 // poolLabel returns what a pool is called in metrics, whose number is bounded.
-func (s *Service) poolLabel(name string) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if p := s.pools[name]; p != nil && !p.labelled {
+func (ps *poolTable) poolLabel(name string) string {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if p := ps.of[name]; p != nil && !p.labelled {
 		return otherTags
 	}
 	return name
 }
 
 // openPools returns the pools whose issuer is open.
-func (s *Service) openPools() []*pool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (ps *poolTable) openPools() []*pool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
 	var open []*pool
-	for _, p := range s.pools {
+	for _, p := range ps.of {
 		if p.issuer.Load() != nil {
 			open = append(open, p)
 		}
@@ -331,7 +338,7 @@ func (s *Service) openPools() []*pool {
 }
 
 // openPool returns the pool's issuer, which all its tags share.
-func (s *Service) openPool(ctx context.Context, p *pool) (*hapax.Snowflake, error) {
+func (ps *poolTable) openPool(ctx context.Context, p *pool) (*hapax.Snowflake, error) {
 	select {
 	case p.slot <- struct{}{}:
 		defer func() { <-p.slot }()
@@ -341,49 +348,49 @@ func (s *Service) openPool(ctx context.Context, p *pool) (*hapax.Snowflake, erro
 	if issuer := p.issuer.Load(); issuer != nil {
 		return issuer, nil
 	}
-	workers, err := s.workersOf(ctx, p)
+	workers, err := ps.workersOf(ctx, p)
 	if err != nil {
 		return nil, err
 	}
 	var layout hapax.Layout
-	err = s.retry(ctx, &p.trouble, func(ctx context.Context) (err error) {
-		if err = s.admitPool(ctx, p.name); err == nil {
-			layout, err = s.poolLayout(ctx, p.name, workers)
+	err = ps.retry(ctx, &p.trouble, func(ctx context.Context) (err error) {
+		if err = ps.admitPool(ctx, p.name); err == nil {
+			layout, err = ps.poolLayout(ctx, p.name, workers)
 		}
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	opts, err := s.opts.poolOptions(p.name, layout)
+	opts, err := ps.opts.poolOptions(p.name, layout)
 	if err != nil {
 		return nil, err
 	}
-	choice, err := s.choose(ctx, p, opts.Layout)
+	choice, err := ps.choose(ctx, p, opts.Layout)
 	if err != nil {
 		return nil, err
 	}
 	choice.Apply(&opts)
 	opts.Pool = p.name
-	opts.Holder = s.opts.Holder
+	opts.Holder = ps.opts.Holder
 	opts.KeepWarm = true
-	opts.StoreTimeout = s.opts.StoreTimeout
-	opts.Observer = s.observe
-	opts.Clock = s.opts.Clock
+	opts.StoreTimeout = ps.opts.StoreTimeout
+	opts.Observer = ps.observe
+	opts.Clock = ps.opts.Clock
 	issuer, err := hapax.NewSnowflake(ctx, workers, opts)
 	if err != nil {
 		return nil, err
 	}
 	if choice.IsFixed() {
 		grant := max(opts.Grant, opts.MaxGrant)
-		s.log.Info("this node has one worker ID in the pool", "pool", p.name, "worker", choice.IDs.Lo, "grant", grant,
+		ps.log.Info("this node has one worker ID in the pool", "pool", p.name, "worker", choice.IDs.Lo, "grant", grant,
 			"rides_out_an_outage_of", grant/identity.OutageShare, "waits_after_a_crash_up_to", grant,
 			"or_without_its_data_directory_up_to", grant+cmp.Or(opts.Lease, hapax.DefaultLease))
 	}
 	p.issuer.Store(issuer)
-	s.metrics.rollbacks.WithLabelValues(s.poolLabel(p.name)) // so that the series begins at 0
+	ps.metrics.rollbacks.WithLabelValues(ps.poolLabel(p.name)) // so that the series begins at 0
 	select {
-	case s.opened <- struct{}{}:
+	case ps.opened <- struct{}{}:
 	default:
 	}
 	return issuer, nil
@@ -391,13 +398,13 @@ func (s *Service) openPool(ctx context.Context, p *pool) (*hapax.Snowflake, erro
 
 // workersOf returns where an opening pool gets its workers from: the store, or
 // the pool's cache in front of it, which is opened once.
-func (s *Service) workersOf(ctx context.Context, p *pool) (hapax.WorkerStore, error) {
+func (ps *poolTable) workersOf(ctx context.Context, p *pool) (hapax.WorkerStore, error) {
 	if p.workers == nil {
-		store := s.store.Telling(p.trouble.set)
+		store := ps.store.Telling(p.trouble.set)
 		var workers hapax.WorkerStore = store
-		if s.opts.Cache != nil && s.opts.Pools[p.name].Cache {
+		if ps.opts.Cache != nil && ps.opts.Pools[p.name].Cache {
 			var err error
-			if workers, err = s.opts.Cache(ctx, p.name, store.Impatient()); err != nil {
+			if workers, err = ps.opts.Cache(ctx, p.name, store.Impatient()); err != nil {
 				return nil, err
 			}
 		}
@@ -413,11 +420,11 @@ type layoutKeeper interface {
 
 // poolLayout returns the layout that the pool is configured or frozen with, or
 // the zero Layout if that is open.
-func (s *Service) poolLayout(ctx context.Context, name string, workers hapax.WorkerStore) (hapax.Layout, error) {
-	if l, err := s.opts.Pools[name].layout(); err != nil || !l.IsZero() {
+func (ps *poolTable) poolLayout(ctx context.Context, name string, workers hapax.WorkerStore) (hapax.Layout, error) {
+	if l, err := ps.opts.Pools[name].layout(); err != nil || !l.IsZero() {
 		return l, err
 	}
-	pools, err := s.store.Pools(ctx)
+	pools, err := ps.store.Pools(ctx)
 	if keeper, ok := workers.(layoutKeeper); ok && err != nil && watch.IsAway(err) {
 		if l, kept := keeper.Layout(ctx); kept == nil && !l.IsZero() {
 			return l, nil
@@ -430,9 +437,7 @@ func (s *Service) poolLayout(ctx context.Context, name string, workers hapax.Wor
 		if p.Name == name {
 			l, err := hapax.ParseLayout(p.Layout)
 			if err == nil {
-				s.mu.Lock()
-				s.layouts[name] = l
-				s.mu.Unlock()
+				ps.keep(name, l)
 			}
 			return l, err
 		}
@@ -440,33 +445,15 @@ func (s *Service) poolLayout(ctx context.Context, name string, workers hapax.Wor
 	return hapax.Layout{}, nil
 }
 
-// retry calls f until it succeeds or fails for good, with backoff while the
-// store is in trouble, until the context ends.
-func (s *Service) retry(ctx context.Context, why *trouble, f func(context.Context) error) error {
-	for failures := 1; ; failures++ {
-		err := f(ctx)
-		why.set(err)
-		if err == nil || !watch.IsAway(err) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return &hapax.WaitError{Cause: err, Context: context.Cause(ctx)}
-		case <-time.After(hapax.Backoff(failures)):
-		}
-	}
-}
-
 // drop takes a line out of use and closes it. A pool's issuer goes on.
 func (s *Service) drop(l *line) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed || !s.tags.remove(l) {
-		return
-	}
-	s.children.Go(func() {
-		s.discard(l)
-		s.metrics.retire(l)
+	s.whileOpen(func() { // else Close closes it
+		if s.tags.remove(l) {
+			s.children.Go(func() {
+				s.discard(l)
+				s.metrics.retire(l)
+			})
+		}
 	})
 }
 
@@ -475,4 +462,16 @@ func (s *Service) discard(l *line) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.opts.StoreTimeout)
 	defer cancel()
 	_ = l.plugged.Close(ctx)
+}
+
+// reopen closes the tag's line, so that the next use learns what the tag is now.
+func (s *Service) reopen(name string) {
+	s.mu.Lock()
+	if a := s.opening[name]; a != nil {
+		a.stale = true
+	}
+	s.mu.Unlock()
+	if l := s.tags.find(name); l != nil {
+		s.drop(l)
+	}
 }

@@ -1,7 +1,6 @@
 package service
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -149,22 +148,22 @@ func (p *periods) on(ctx context.Context, f func(context.Context, *line) error) 
 
 // lineTag returns the tag of a period's line, which it makes or revives if its
 // parent lives, and the parent. A tag that merely looks like a line is its own.
-func (s *Service) lineTag(ctx context.Context, name string) (line, parent hapax.Tag, err error) {
+func (ds *definitions) lineTag(ctx context.Context, name string) (line, parent hapax.Tag, err error) {
 	of, period, _ := define.CutLine(name)
-	t, err := s.store.Tag(ctx, of)
+	t, err := ds.store.Tag(ctx, of)
 	if errors.Is(err, hapax.ErrTagNotFound) {
-		line, err = s.plainTag(ctx, name, of)
+		line, err = ds.plainTag(ctx, name, of)
 		return line, line, err
 	}
 	if err != nil {
 		return t, t, err
 	}
-	c, err := s.opts.code(t)
+	c, err := ds.opts.code(t)
 	switch {
 	case err != nil:
 		return t, t, err
 	case !c.HasPeriod():
-		line, err = s.plainTag(ctx, name, of)
+		line, err = ds.plainTag(ctx, name, of)
 		return line, line, err
 	case t.Deleted:
 		return t, t, fmt.Errorf("%w: %q", hapax.ErrTagDeleted, of)
@@ -172,10 +171,10 @@ func (s *Service) lineTag(ctx context.Context, name string) (line, parent hapax.
 	if _, err := c.ParsePeriod(period); err != nil {
 		return t, t, outOfRange("tag", name, fmt.Sprintf("a line of %q, whose numbers restart each %v", of, c.Unit()))
 	}
-	if err := s.checkClock(ctx, name); err != nil {
+	if err := ds.checkClock(ctx, name); err != nil {
 		return t, t, err
 	}
-	line, err = s.store.Tag(ctx, name)
+	line, err = ds.store.Tag(ctx, name)
 	if err == nil && !line.Deleted || err != nil && !errors.Is(err, hapax.ErrTagNotFound) {
 		return line, t, err
 	}
@@ -186,24 +185,24 @@ func (s *Service) lineTag(ctx context.Context, name string) (line, parent hapax.
 	if err != nil {
 		return def, t, err
 	}
-	line, err = s.store.CreateTag(ctx, def, hapax.CreateExplicit)
+	line, err = ds.store.CreateTag(ctx, def, hapax.CreateExplicit)
 	switch {
 	case err == nil:
-		s.observe(hapax.Event{Kind: hapax.EventTagCreated, Tag: name})
+		ds.observe(hapax.Event{Kind: hapax.EventTagCreated, Tag: name})
 	case errors.Is(err, hapax.ErrTagExists): // another node was first
-		line, err = s.store.Tag(ctx, name)
+		line, err = ds.store.Tag(ctx, name)
 	}
 	return line, t, err
 }
 
 // checkBegun refuses a period's line before its period begins: what is taken from it then
 // is missing at the beginning of the period.
-func (s *Service) checkBegun(ctx context.Context, name string) error {
+func (cs *codes) checkBegun(ctx context.Context, name string) error {
 	parent, period, ok := define.CutLine(name)
 	if !ok {
 		return nil
 	}
-	c, err := s.codeOf(ctx, parent)
+	c, err := cs.codeOf(ctx, parent)
 	if err != nil || !c.HasPeriod() {
 		return nil //nolint:nilerr // no line of a period, as far as is known; a store that is away grants nothing, so only numbers in hand can be taken
 	}
@@ -212,27 +211,16 @@ func (s *Service) checkBegun(ctx context.Context, name string) error {
 		return nil //nolint:nilerr // likewise
 	}
 	from, _, err := c.Bounds(p)
-	if err != nil || !from.After(s.now()) {
+	if err != nil || !from.After(cs.now()) {
 		return err
 	}
 	return fmt.Errorf("%w: the period of %q begins at %s; a token takes numbers of it earlier only if its tags name lines of periods, such as %s*",
 		api.ErrPermissionDenied, name, from.Format(time.RFC3339), parent+define.LineMark)
 }
 
-// checkClock refuses to choose a period by a clock that differs too much from the store's,
-// where the store has one, either way: a date that is wrong is no better for being unique.
-// Where it is the store's clock that was set, this one's period is the right one.
-func (s *Service) checkClock(ctx context.Context, name string) error {
-	_, err := s.engine.Compare(ctx, s.store.StoreTime, cmp.Or(s.opts.Pools[hapax.DefaultPool].MaxSkew, hapax.DefaultMaxSkew))
-	if errors.Is(err, hapax.ErrClockSkew) {
-		s.observe(hapax.Event{Kind: hapax.EventClockSkew, Tag: name, Err: err})
-	}
-	return err
-}
-
 // plainTag returns a tag that merely looks like a line, if it is there.
-func (s *Service) plainTag(ctx context.Context, name, parent string) (hapax.Tag, error) {
-	t, err := s.store.Tag(ctx, name)
+func (ds *definitions) plainTag(ctx context.Context, name, parent string) (hapax.Tag, error) {
+	t, err := ds.store.Tag(ctx, name)
 	if errors.Is(err, hapax.ErrTagNotFound) {
 		err = fmt.Errorf("%w: %q; a name of this form is a period's line of the tag %q, which has none", hapax.ErrTagNotFound, name, parent)
 	}
@@ -254,7 +242,7 @@ func (s *Service) Line(ctx context.Context, tag string) (name string, err error)
 	if err != nil {
 		return tag, err
 	}
-	_, err = admin(ctx, s, func(ctx context.Context) (hapax.Tag, error) {
+	_, err = admin(ctx, s.core, func(ctx context.Context) (hapax.Tag, error) {
 		line, _, err := s.lineTag(ctx, m.line)
 		return line, err
 	})
@@ -262,8 +250,8 @@ func (s *Service) Line(ctx context.Context, tag string) (name string, err error)
 }
 
 // Codes returns the texts of numbers that were taken from a line of the tag.
-func (s *Service) Codes(ctx context.Context, tag, line string, ids []hapax.ID) (Issued, error) {
-	c, err := s.codeOf(ctx, tag)
+func (cs *codes) Codes(ctx context.Context, tag, line string, ids []hapax.ID) (Issued, error) {
+	c, err := cs.codeOf(ctx, tag)
 	if err != nil {
 		return Issued{}, err
 	}
@@ -331,9 +319,9 @@ func (r *lineReview) retire(ctx context.Context, s *Service) {
 }
 
 // dropLines deletes the lines of a tag that was deleted.
-func (s *Service) dropLines(ctx context.Context, tag string) error {
+func (ds *definitions) dropLines(ctx context.Context, tag string) error {
 	for after := tag + define.LineMark; ; {
-		page, err := s.store.Tags(ctx, after, MaxPage)
+		page, err := ds.store.Tags(ctx, after, MaxPage)
 		if err != nil {
 			return err
 		}
@@ -344,10 +332,10 @@ func (s *Service) dropLines(ctx context.Context, tag string) error {
 			if parent, _, ok := define.CutLine(t.Name); !ok || parent != tag || t.Deleted {
 				continue
 			}
-			if _, err := s.store.DeleteTag(ctx, t.Name); err != nil && !isGone(err) {
+			if _, err := ds.store.DeleteTag(ctx, t.Name); err != nil && !isGone(err) {
 				return err
 			}
-			s.reopen(t.Name)
+			ds.changed(t.Name)
 		}
 		if len(page) < MaxPage {
 			return nil

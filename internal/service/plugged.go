@@ -34,9 +34,12 @@ func (ownKind) Open(_ context.Context, tag hapax.Tag) (hapax.Issuer, error) {
 	return nil, outOfRange("tag", tag.Name, "one that a service opens")
 }
 
-func (s *Service) registerBuiltIn() error {
+// hooks are the strategies and plugins of a service, and what they forbid.
+type hooks struct{ *core }
+
+func (hk *hooks) registerBuiltIn() error {
 	for _, kind := range []hapax.Kind{hapax.KindSegment, hapax.KindSnowflake} {
-		if err := s.strategies.Register(string(kind), ownKind(kind)); err != nil {
+		if err := hk.strategies.Register(string(kind), ownKind(kind)); err != nil {
 			return err
 		}
 	}
@@ -89,29 +92,29 @@ func (s *Service) openIssuer(ctx context.Context, a *attempt, t, plugins define.
 
 // freeze returns the definition of a tag to be created with the plugins that replace
 // its numbers from the first one on.
-func (s *Service) freeze(t define.Tag) (define.Tag, error) {
+func (hk *hooks) freeze(t define.Tag) (define.Tag, error) {
 	if name := t.Says.Strategy; name != "" {
-		if !slices.Contains(s.strategies.Strategies(), name) {
-			return t, fmt.Errorf("%w: tag %q: strategy %q; there are %s: correct it, or use a server that has it", strategy.ErrUnknownStrategy, t.Name, name, strings.Join(s.strategies.Strategies(), ", "))
+		if !slices.Contains(hk.strategies.Strategies(), name) {
+			return t, fmt.Errorf("%w: tag %q: strategy %q; there are %s: correct it, or use a server that has it", strategy.ErrUnknownStrategy, t.Name, name, strings.Join(hk.strategies.Strategies(), ", "))
 		}
-		if c, err := s.opts.keys().Code(t); err != nil || c.HasPeriod() {
+		if c, err := hk.opts.keys().Code(t); err != nil || c.HasPeriod() {
 			return t, cmp.Or(err, outOfRange("code", t.Says.Spec, "a code without a period, because the tag has a custom strategy"))
 		}
 	}
-	return t.Frozen(s.strategies.Frozen(t.StrategyName(), t.Name))
+	return t.Frozen(hk.strategies.Frozen(t.StrategyName(), t.Name))
 }
 
 // checkFrozen refuses a tag whose numbers would be replaced otherwise than they were
 // from the first one on.
-func (s *Service) checkFrozen(t define.Tag) error {
-	return t.CheckFrozen(s.strategies.Frozen(t.StrategyName(), t.Name))
+func (hk *hooks) checkFrozen(t define.Tag) error {
+	return t.CheckFrozen(hk.strategies.Frozen(t.StrategyName(), t.Name))
 }
 
 // byPlugins is what define.MakerOf would say of numbers that plugins replace.
 const byPlugins = "a plugin"
 
 // maker returns what makes other numbers of those that a line is granted.
-func (s *Service) maker(stored hapax.Tag) string {
+func (hk *hooks) maker(stored hapax.Tag) string {
 	t := define.See(stored)
 	if maker := t.Maker(); maker != "" {
 		return maker
@@ -119,7 +122,7 @@ func (s *Service) maker(stored hapax.Tag) string {
 	if tag, _, ok := define.CutLine(t.Name); ok {
 		t.Name = tag
 	}
-	if len(s.strategies.Frozen(t.StrategyName(), t.Name)) > 0 {
+	if len(hk.strategies.Frozen(t.StrategyName(), t.Name)) > 0 {
 		return byPlugins
 	}
 	return ""
@@ -127,27 +130,27 @@ func (s *Service) maker(stored hapax.Tag) string {
 
 // mayLease refuses to lease numbers of a tag whose strategy or plugins a client would
 // go round, and asks the plugins about the rest.
-func (s *Service) mayLease(ctx context.Context, t define.Tag, n int64) error {
+func (hk *hooks) mayLease(ctx context.Context, t define.Tag, n int64) error {
 	name := t.StrategyName()
 	if name != string(hapax.KindSegment) {
 		return fmt.Errorf("%w: %q has strategy %q, whose numbers cannot be leased: ask a server for each", hapax.ErrKindMismatch, t.Name, name)
 	}
-	if here := s.strategies.Frozen(name, t.Name); len(t.Says.Replaced) > 0 || len(here) > 0 {
+	if here := hk.strategies.Frozen(name, t.Name); len(t.Says.Replaced) > 0 || len(here) > 0 {
 		return fmt.Errorf("%w: a plugin replaces the numbers of %q, so they cannot be leased", strategy.ErrRejected, t.Name)
 	}
-	return s.strategies.Ask(ctx, name, t.Name, n)
+	return hk.strategies.Ask(ctx, name, t.Name, n)
 }
 
 // mayLeaseWorkers refuses to lease the workers of a pool where a plugin applies to the
 // numbers of one of its tags: a worker's numbers are of all of them.
-func (s *Service) mayLeaseWorkers(ctx context.Context, pool string) error {
-	for _, p := range s.strategies.Plugins() {
+func (hk *hooks) mayLeaseWorkers(ctx context.Context, pool string) error {
+	for _, p := range hk.strategies.Plugins() {
 		if p.Off || p.Before == nil && p.Replace == nil || len(p.Strategies) > 0 && !slices.Contains(p.Strategies, string(hapax.KindSnowflake)) {
 			continue
 		}
 		refused := len(p.Tags) == 0
 		for _, name := range p.Tags {
-			t, err := admin(ctx, s, func(ctx context.Context) (hapax.Tag, error) { return s.store.Tag(ctx, name) })
+			t, err := admin(ctx, hk.core, func(ctx context.Context) (hapax.Tag, error) { return hk.store.Tag(ctx, name) })
 			if err != nil && !errors.Is(err, hapax.ErrTagNotFound) {
 				return err
 			}

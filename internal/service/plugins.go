@@ -31,9 +31,9 @@ func newPlugin(p strategy.Plugin) api.Plugin {
 }
 
 // Plugins returns the plugins of this node in the order in which they are called.
-func (s *Service) Plugins() []api.Plugin {
+func (hk *hooks) Plugins() []api.Plugin {
 	var all []api.Plugin
-	for _, p := range s.strategies.Plugins() {
+	for _, p := range hk.strategies.Plugins() {
 		all = append(all, newPlugin(p))
 	}
 	return all
@@ -42,8 +42,8 @@ func (s *Service) Plugins() []api.Plugin {
 // SetPlugin switches a plugin of this node on or off, and orders it, as far as that
 // is given, until the service closes. ErrInvalidArgument for a plugin that is not
 // there, and for one that replaces the numbers of a tag in use.
-func (s *Service) SetPlugin(ctx context.Context, name string, on *bool, order *int) (api.Plugin, error) {
-	st, err := s.setPlugin(name, on, order)
+func (hk *hooks) SetPlugin(ctx context.Context, name string, on *bool, order *int) (api.Plugin, error) {
+	st, err := hk.setPlugin(name, on, order)
 	about := []any{"plugin", name}
 	if on != nil {
 		about = append(about, "on", *on)
@@ -51,25 +51,25 @@ func (s *Service) SetPlugin(ctx context.Context, name string, on *bool, order *i
 	if order != nil {
 		about = append(about, "order", *order)
 	}
-	s.Attempted(ctx, "set plugin", err, about...)
+	hk.Attempted(ctx, "set plugin", err, about...)
 	return st, err
 }
 
-func (s *Service) setPlugin(name string, on *bool, order *int) (api.Plugin, error) {
+func (hk *hooks) setPlugin(name string, on *bool, order *int) (api.Plugin, error) {
 	if on == nil && order == nil {
 		return api.Plugin{}, outOfRange("plugin", name, "one with something to change: on, or an order")
 	}
 	if on != nil {
-		if err := s.strategies.Switch(name, *on); err != nil {
+		if err := hk.strategies.Switch(name, *on); err != nil {
 			return api.Plugin{}, err
 		}
 	}
 	if order != nil {
-		if err := s.strategies.Reorder(name, *order); err != nil {
+		if err := hk.strategies.Reorder(name, *order); err != nil {
 			return api.Plugin{}, err
 		}
 	}
-	for _, st := range s.Plugins() {
+	for _, st := range hk.Plugins() {
 		if st.Name == name {
 			return st, nil
 		}
@@ -79,28 +79,28 @@ func (s *Service) setPlugin(name string, on *bool, order *int) (api.Plugin, erro
 
 // Usage returns what the plugins of this node have counted, of one tag or, for "", of
 // everything: those with the largest counts if there are too many, by plugin.
-func (s *Service) Usage(tag string) []api.Usage { return s.usage(tag, maxUsages) }
+func (hk *hooks) Usage(tag string) []api.Usage { return hk.usage(tag, maxUsages) }
 
 // usageOf asks one plugin, which may be the program's.
-func (s *Service) usageOf(p strategy.Plugin) (all []strategy.Usage) {
+func (hk *hooks) usageOf(p strategy.Plugin) (all []strategy.Usage) {
 	defer func() {
 		if v := recover(); v != nil {
 			all = nil
-			if pass, dropped := s.throttle.pass("usage"); pass {
-				s.log.Error("a plugin failed", "plugin", p.Name, "hook", "Usage", "panic", v, "stack", string(debug.Stack()), "suppressed", dropped)
+			if pass, dropped := hk.throttle.pass("usage"); pass {
+				hk.log.Error("a plugin failed", "plugin", p.Name, "hook", "Usage", "panic", v, "stack", string(debug.Stack()), "suppressed", dropped)
 			}
 		}
 	}()
 	return p.Usage()
 }
 
-func (s *Service) usage(tag string, most int) []api.Usage {
+func (hk *hooks) usage(tag string, most int) []api.Usage {
 	var all []api.Usage
-	for _, p := range s.strategies.Plugins() {
+	for _, p := range hk.strategies.Plugins() {
 		if p.Usage == nil {
 			continue
 		}
-		for _, u := range s.usageOf(p) {
+		for _, u := range hk.usageOf(p) {
 			if tag == "" || u.Tag == tag {
 				all = append(all, newUsage(p.Name, u))
 			}

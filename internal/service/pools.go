@@ -89,16 +89,3 @@ func (o Options) checkPool(stored driver.Pool) error {
 	return fmt.Errorf("%w: pools.%s.layout is %s, and the store has frozen the pool with %s; configure that one, or another pool",
 		hapax.ErrLayoutMismatch, stored.Name, o.Pools[stored.Name].Layout, frozen)
 }
-
-// admitPool refuses a pool that is neither configured nor in the store: a misspelt
-// name must not be frozen.
-func (s *Service) admitPool(ctx context.Context, name string) error {
-	if s.opts.hasPool(name) {
-		return nil
-	}
-	_, err := admin(ctx, s, func(ctx context.Context) (hapax.Layout, error) { return s.frozenLayout(ctx, name) })
-	if errors.Is(err, hapax.ErrPoolNotFound) {
-		return outOfRange("pool", name, s.opts.poolNamesInWords()+" or that the store knows")
-	}
-	return err
-}

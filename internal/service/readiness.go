@@ -8,6 +8,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hapax-id/hapax"
@@ -69,28 +71,33 @@ type Readiness struct {
 	adopt string // Command without the names of rows
 }
 
+// health tells how a service is: whether it can issue, for how long, and what an operator
+// should look at. It reads what is in use, and changes none of it.
+type health struct {
+	*core
+	*poolTable
+	*hooks
+	*floors
+
+	tags     *tagTable
+	holders  *holders
+	alarms   alarms
+	outlooks outlooks
+	failures map[string]failing // of plugins; lookOut's alone
+	leaving  atomic.Bool        // Readiness says that this is not to be called any more
+
+	mu     sync.Mutex    // guards asking; never held while waiting
+	asking chan struct{} // closed when the store has answered Readiness; nil: it is not asked
+}
+
 // state returns the store's trouble, and whether it is slow. It asks the store, and waits
 // for the answer no longer than askFor, nor at all where it is known that none comes.
-func (s *Service) state(ctx context.Context) (slow bool, err error) {
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
+func (hl *health) state(ctx context.Context) (slow bool, err error) {
+	if hl.isClosed() {
 		return false, hapax.ErrClosed
 	}
-	answered, unanswered := s.asking, s.asking != nil
-	if !unanswered {
-		answered = make(chan struct{})
-		s.asking = answered
-		s.children.Go(func() {
-			_ = s.store.Ping(s.life) // the store keeps what it tells
-			s.mu.Lock()
-			s.asking = nil
-			s.mu.Unlock()
-			close(answered)
-		})
-	}
-	s.mu.Unlock()
-	if err := s.trouble(); err != nil && unanswered {
+	answered, unanswered := hl.ask()
+	if err := hl.trouble(); err != nil && unanswered {
 		return false, err
 	}
 	select {
@@ -99,7 +106,28 @@ func (s *Service) state(ctx context.Context) (slow bool, err error) {
 	case <-time.After(askFor):
 		slow = true
 	}
-	return slow, s.trouble()
+	return slow, hl.trouble()
+}
+
+// ask asks the store how it is, unless it is asked already, and returns what is closed when
+// it has answered.
+func (hl *health) ask() (answered chan struct{}, already bool) {
+	hl.mu.Lock()
+	defer hl.mu.Unlock()
+	if hl.asking != nil {
+		return hl.asking, true
+	}
+	answered = make(chan struct{})
+	if hl.spawn(func() {
+		_ = hl.store.Ping(hl.life) // the store keeps what it tells
+		hl.mu.Lock()
+		hl.asking = nil
+		hl.mu.Unlock()
+		close(answered)
+	}) {
+		hl.asking = answered
+	}
+	return answered, false
 }
 
 // A statusError is why a store grants nothing.
@@ -109,23 +137,13 @@ func (e statusError) Error() string { return "hapax: " + e.st.Why }
 
 func (e statusError) Unwrap() error { return hapax.ErrorOf(e.st.Code) }
 
-// trouble returns what keeps the store from granting, as far as is known.
-func (s *Service) trouble() error {
-	if g := s.Guard(); g != nil {
-		if st := g.Status(); !st.Ready() {
-			return statusError{st}
-		}
-	}
-	return s.store.Trouble()
-}
-
 // Standing tells how the node stands with its store, and what keeps that from granting
 // whatever the reason: readiness, metrics and the administrators' API all tell this. It
 // waits for the store no longer than a quarter of a second.
-func (s *Service) Standing(ctx context.Context) witness.Status {
-	st, _ := s.standing(ctx)
-	st.Command = s.command(st)
-	if s.leaving.Load() {
+func (hl *health) Standing(ctx context.Context) witness.Status {
+	st, _ := hl.standing(ctx)
+	st.Command = hl.command(st)
+	if hl.leaving.Load() {
 		st.State = witness.Leaving
 		if st.Code == "" {
 			st.Code, st.Why = hapax.ErrClosed.Code(), aboutToStop
@@ -138,9 +156,9 @@ func (s *Service) Standing(ctx context.Context) witness.Status {
 const aboutToStop = "the server is about to stop"
 
 // standing is Standing, with the tags that are refused alone.
-func (s *Service) standing(ctx context.Context) (st witness.Status, refused map[string]error) {
-	slow, err := s.asked(ctx)
-	if st, refused = s.stand(err); slow && st.Code == "" {
+func (hl *health) standing(ctx context.Context) (st witness.Status, refused map[string]error) {
+	slow, err := hl.asked(ctx)
+	if st, refused = hl.stand(err); slow && st.Code == "" {
 		st.Why = slowly
 	}
 	return st, refused
@@ -148,22 +166,22 @@ func (s *Service) standing(ctx context.Context) (st witness.Status, refused map[
 
 // asked returns what keeps the store from granting, beside what the guard tells, and
 // whether it is slow.
-func (s *Service) asked(ctx context.Context) (slow bool, err error) {
-	err = s.opts.Ledger.Ready()
-	if g := s.Guard(); err == nil && (g == nil || g.Status().State == witness.Serving) {
-		slow, err = s.state(ctx) // which also mends the witness
+func (hl *health) asked(ctx context.Context) (slow bool, err error) {
+	err = hl.opts.Ledger.Ready()
+	if g := hl.Guard(); err == nil && (g == nil || g.Status().State == witness.Serving) {
+		slow, err = hl.state(ctx) // which also mends the witness
 	}
 	return slow, err
 }
 
 // stand is standing where it is known what keeps the store from granting.
-func (s *Service) stand(err error) (st witness.Status, refused map[string]error) {
-	g := s.Guard()
+func (hl *health) stand(err error) (st witness.Status, refused map[string]error) {
+	g := hl.Guard()
 	if st.State = witness.Serving; g != nil {
 		st = g.Status()
-	} else if r, ok := s.store.Store.(refuser); ok {
+	} else if r, ok := hl.store.Store.(refuser); ok {
 		if refused = r.Refused(); len(refused) > 0 {
-			st.State, st.Command = witness.Refusing, s.adoptCommand(refused)
+			st.State, st.Command = witness.Refusing, hl.adoptCommand(refused)
 		}
 	}
 	if err != nil && st.Code == "" {
@@ -176,8 +194,8 @@ func (s *Service) stand(err error) (st witness.Status, refused map[string]error)
 }
 
 // command returns what an operator may do about how the node stands with its store.
-func (s *Service) command(st witness.Status) string {
-	if s.Guard() == nil { // a foreign system's: no command looks into it
+func (hl *health) command(st witness.Status) string {
+	if hl.Guard() == nil { // a foreign system's: no command looks into it
 		return st.Command
 	}
 	_, command := Advise(st)
@@ -187,11 +205,11 @@ func (s *Service) command(st witness.Status) string {
 // Readiness tells what can be issued, from what is known: it waits for the store
 // no longer than a quarter of a second. What is granted already can be issued
 // without it.
-func (s *Service) Readiness(ctx context.Context) Readiness {
-	st, refused := s.standing(ctx)
-	r, ahead := s.issuing(st, refused), s.outlook()
+func (hl *health) Readiness(ctx context.Context) Readiness {
+	st, refused := hl.standing(ctx)
+	r, ahead := hl.issuing(st, refused), hl.outlook()
 	budget := ahead.budget
-	for name, other := range s.opts.Beside {
+	for name, other := range hl.opts.Beside {
 		if r.Beside == nil {
 			r.Beside = map[string]Readiness{}
 		}
@@ -208,7 +226,7 @@ func (s *Service) Readiness(ctx context.Context) Readiness {
 			budget = b
 		}
 	}
-	if s.leaving.Load() {
+	if hl.leaving.Load() {
 		r.Leaving, r.Ready, r.err = true, false, fmt.Errorf("%w: %s", hapax.ErrClosed, aboutToStop)
 		r.State = string(witness.Leaving)
 	}
@@ -222,17 +240,17 @@ func (s *Service) Readiness(ctx context.Context) Readiness {
 		r.See = signals.SeeCode(string(hapax.ErrRefillPending.Code()))
 	}
 	r.Budget, r.Forecasts = budget, ahead.forecasts
-	r.Alarms = s.alarms.list()
+	r.Alarms = hl.alarms.list()
 	return r
 }
 
 // issuing tells what can be issued, from how the node stands with its store.
-func (s *Service) issuing(st witness.Status, refused map[string]error) Readiness {
-	r := Readiness{State: string(st.State), Store: "ok", Command: s.command(st)}
+func (hl *health) issuing(st witness.Status, refused map[string]error) Readiness {
+	r := Readiness{State: string(st.State), Store: "ok", Command: hl.command(st)}
 	r.Fenced = st.State == witness.Fenced || st.State == witness.Refusing
 	r.Degraded = r.Fenced
 	if len(refused) > 0 {
-		r.adopt = s.opts.Adopt
+		r.adopt = hl.opts.Adopt
 	}
 	var store error
 	if st.Code != "" {
@@ -246,7 +264,7 @@ func (s *Service) issuing(st witness.Status, refused map[string]error) Readiness
 			r.StoreDetail = strings.TrimPrefix(r.StoreDetail+"; "+st.Slow, "; ")
 		}
 	}
-	s.lines(store, refused, func(line watch.Line, err error) {
+	hl.lines(store, refused, func(line watch.Line, err error) {
 		if err == nil {
 			r.Ready = true
 			return
@@ -272,11 +290,9 @@ func (s *Service) issuing(st witness.Status, refused map[string]error) Readiness
 // Leave has Readiness say from now on that the service is not ready, and those of
 // foreign systems beside it; they serve on.
 func (s *Service) Leave() {
-	s.mu.Lock()
-	if !s.leaving.Swap(true) && !s.closed {
-		s.children.Go(func() { s.slacken(s.life) })
+	if !s.leaving.Swap(true) {
+		s.spawn(func() { s.slacken(s.life) })
 	}
-	s.mu.Unlock()
 	for _, other := range s.opts.Beside {
 		other.Leave()
 	}
@@ -318,13 +334,13 @@ func plain(err error) string {
 }
 
 // Ready returns nil if something can be issued, and otherwise why nothing can.
-func (s *Service) Ready(ctx context.Context) error { return s.Readiness(ctx).err }
+func (hl *health) Ready(ctx context.Context) error { return hl.Readiness(ctx).err }
 
 // lines tells of the segment tags and the pools that are configured or in use why each
 // cannot issue now; store is the store's trouble, and tags are refused. Tags in use may be
 // many: it keeps nothing for each of them.
-func (s *Service) lines(store error, tags map[string]error, tell func(watch.Line, error)) {
-	refused := s.store.Refusals()
+func (hl *health) lines(store error, tags map[string]error, tell func(watch.Line, error)) {
+	refused := hl.store.Refusals()
 	for tag, err := range tags {
 		if refused == nil {
 			refused = map[watch.Line]error{}
@@ -337,18 +353,18 @@ func (s *Service) lines(store error, tags map[string]error, tell func(watch.Line
 	for line := range refused {
 		others[line] = why(line)
 	}
-	for name := range s.opts.Tags {
-		if def, ok := s.declared(name); ok && def.Kind == hapax.KindSegment {
+	for name := range hl.opts.Tags {
+		if def, ok := hl.declared(name); ok && def.Kind == hapax.KindSegment {
 			others[watch.Tag(name)] = why(watch.Tag(name))
 		}
 	}
-	for _, name := range slices.AppendSeq([]string{hapax.DefaultPool}, maps.Keys(s.opts.Pools)) {
+	for _, name := range slices.AppendSeq([]string{hapax.DefaultPool}, maps.Keys(hl.opts.Pools)) {
 		others[watch.Pool(name)] = why(watch.Pool(name))
 	}
-	for _, p := range s.openPools() {
+	for _, p := range hl.openPools() {
 		line, stats := watch.Pool(p.name), p.issuer.Load().Stats()
 		switch {
-		case stats.Rollback > 0 && s.opts.Pools[p.name].OnRollback == string(hapax.RollbackRefuse):
+		case stats.Rollback > 0 && hl.opts.Pools[p.name].OnRollback == string(hapax.RollbackRefuse):
 			others[line] = hapax.ErrClockRollback
 		case stats.Remaining > 0:
 			others[line] = nil
@@ -356,7 +372,7 @@ func (s *Service) lines(store error, tags map[string]error, tell func(watch.Line
 			others[line] = why(line)
 		}
 	}
-	for l := range s.tags.all() {
+	for l := range hl.tags.all() {
 		line := watch.Tag(l.name)
 		var own strategy.Readiness
 		f, isForeign := l.issuer.(*foreignIssuer)
@@ -379,17 +395,4 @@ func (s *Service) lines(store error, tags map[string]error, tell func(watch.Line
 	for line, err := range others {
 		tell(line, err)
 	}
-}
-
-// explain tells callers who wait for a grant that it is the store which keeps
-// them waiting.
-func (s *Service) explain(err error) error {
-	w, ok := errors.AsType[*hapax.WaitError](err)
-	if !ok || !errors.Is(w.Cause, hapax.ErrRefillPending) {
-		return err
-	}
-	if trouble := s.trouble(); trouble != nil && watch.IsAway(trouble) {
-		return &hapax.WaitError{Cause: trouble, Context: w.Context}
-	}
-	return err
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/internal/service/define"
 )
 
 // refresh creates the tag that exists from the start, and then keeps up with
@@ -18,11 +17,11 @@ func (s *Service) refresh() {
 		if !started {
 			started = s.begin(s.life) == nil
 		}
-		if _, err := s.review(s.life); err != nil || !started {
+		if err := s.review(s.life); err != nil || !started {
 			wait = min(wait, time.Second) // issuers report the store's trouble
 		} else {
 			s.evict()
-			s.holders.running(s.leaseTime()) // forgets the others, where nobody reads the metrics
+			s.health.holders.running(s.leaseTime()) // forgets the others, where nobody reads the metrics
 			_ = s.census(s.life)             // counted anew in a while
 		}
 		select {
@@ -64,41 +63,27 @@ func (s *Service) begin(ctx context.Context) error {
 	return err
 }
 
-// review goes through the store's tags: it counts those alive, and takes lines
-// out of use whose tag was deleted or is another than it was. It also learns
-// the layouts of the pools.
-func (s *Service) review(ctx context.Context) (live int, err error) {
+// review goes through the store's tags, and takes lines out of use whose tag was deleted
+// or is another than it was. It also learns the layouts of the pools.
+func (s *Service) review(ctx context.Context) error {
 	var lines lineReview
-	for after := ""; ; {
-		page, err := s.store.Tags(ctx, after, MaxPage)
-		if err != nil {
-			return 0, err
-		}
-		for _, t := range page {
-			if !t.Deleted && !define.IsPeriodLine(t.Name) {
-				live++
-			}
-			lines.see(s, t, s.now())
-			if l := s.tags.find(t.Name); l != nil && !l.matches(t) {
-				s.drop(l)
-				if t.Deleted {
-					s.refuse(t.Name, fmt.Errorf("%w: %q", hapax.ErrTagDeleted, t.Name))
-					s.observe(hapax.Event{Kind: hapax.EventTagDeleted, Tag: t.Name})
-				}
+	_, err := s.each(ctx, func(t hapax.Tag) {
+		lines.see(s, t, s.now())
+		if l := s.tags.find(t.Name); l != nil && !l.matches(t) {
+			s.drop(l)
+			if t.Deleted {
+				s.refuse(t.Name, fmt.Errorf("%w: %q", hapax.ErrTagDeleted, t.Name))
+				s.observe(hapax.Event{Kind: hapax.EventTagDeleted, Tag: t.Name})
 			}
 		}
-		if len(page) < MaxPage {
-			break
-		}
-		after = page[len(page)-1].Name
+	})
+	if err != nil {
+		return err
 	}
-	s.mu.Lock()
-	s.live = live
-	s.mu.Unlock()
 	if !s.opts.OneShot {
 		lines.retire(ctx, s)
 	}
-	return live, s.learnPools(ctx)
+	return s.learnPools(ctx)
 }
 
 // matches reports whether the line still issues what the tag is.

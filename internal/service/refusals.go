@@ -52,6 +52,7 @@ func (s *Service) forgive(tag string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.refused, tag)
+	delete(s.absent, tag)
 }
 
 // Existing refuses a tag that its first use would create, for callers whose numbers may

@@ -23,11 +23,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/hapax-id/hapax"
@@ -58,48 +56,41 @@ const (
 // A Service issues the numbers of many tags over one store. Its methods are
 // safe for concurrent use.
 //
+// It is put together of parts, each with its own state and lock, which know only those to
+// their right and tell of what happened through one observer:
+//
+//	reports, ebbs, tracer --> codes, workers --> definitions --> hooks, floors --> layouts --> core
+//	health --> poolTable --> workers
+//	leases ----------------> definitions
+//
+// What is left here issues: it opens lines, finds them, and closes them.
+//
 // It implements the store interfaces too, for clients that lease grants instead
 // of numbers. The store given to New is one behind a witness (store/witness), so
 // that a grant is recorded before it is used or leaves.
 type Service struct {
-	store    *watch.Store
-	opts     Options
-	log      *slog.Logger
-	metrics  *metrics
-	errWait  error // why a wait ends at Options.MaxWait
-	throttle throttle
-	bounds   bounds
-	holders  holders
-	alarms   alarms
-	outlooks outlooks
-	failures map[string]failing // of plugins; lookOut's alone
-	tags     tagTable
-	parting  parting
-	began    time.Time
-	engine   *hapax.EngineClock // what leases go by: a wall clock that is set back shortens none
+	*core
+	*layouts
+	*floors
+	*hooks
+	*definitions
+	*leases
+	*workers
+	*poolTable
+	*health
+	*tracer
+	*codes
+	*ebbs
+	*reports
 
-	strategies *strategy.Registry
-
-	life     context.Context // ends with Close
-	opened   chan struct{}   // a pool was opened, whose workers are to be counted
-	stop     context.CancelFunc
-	children sync.WaitGroup
-	slots    chan struct{} // one per line being opened
-	recoding chan struct{} // held by the one who changes a tag's code
-	tracing  chan struct{} // held by the one who reads ledger and history
-
-	floors floors // of tags with columns
+	tags    tagTable
+	parting parting
+	slots   chan struct{} // one per line being opened
 
 	mu      sync.Mutex // guards the fields below; never held while waiting
-	closed  bool
-	leaving atomic.Bool // Readiness says that this is not to be called any more
 	opening map[string]*attempt
-	pools   map[string]*pool
-	refused refusals                // tags that could not be opened
-	absent  refusals                // tags that Existing did not find
-	layouts map[string]hapax.Layout // frozen layouts, by pool
-	asking  chan struct{}           // closed when the store has answered Readiness; nil: it is not asked
-	live    int                     // live tags in the store, as far as is known; -1 before the first count
+	refused refusals // tags that could not be opened
+	absent  refusals // tags that Existing did not find
 }
 
 // New returns a service over a store, which stays the caller's to close. It does
@@ -109,44 +100,49 @@ func New(ctx context.Context, store driver.Store, opts Options) (*Service, error
 	if err != nil {
 		return nil, err
 	}
-	s := &Service{
-		opts: opts,
-		log:  opts.Logger,
-
-		began:  time.Now(),
-		engine: hapax.NewEngineClock(opts.Clock),
-
-		strategies: opts.Strategies,
-
-		metrics:  newMetrics(opts.poolNames()),
-		errWait:  fmt.Errorf("the service waits no longer than %v: %w", opts.MaxWait, context.DeadlineExceeded),
-		slots:    make(chan struct{}, maxOpening),
-		opened:   make(chan struct{}, 1),
-		recoding: make(chan struct{}, 1),
-		tracing:  make(chan struct{}, 1),
-		failures: map[string]failing{},
-		opening:  map[string]*attempt{},
-		pools:    map[string]*pool{},
-		refused:  refusals{},
-		absent:   refusals{},
-		layouts:  map[string]hapax.Layout{},
-		live:     -1,
+	c := &core{
+		opts: opts, log: opts.Logger, strategies: opts.Strategies, metrics: newMetrics(opts.poolNames()),
+		began: time.Now(), engine: hapax.NewEngineClock(opts.Clock),
+		errWait: fmt.Errorf("the service waits no longer than %v: %w", opts.MaxWait, context.DeadlineExceeded),
 	}
-	if s.strategies == nil {
-		s.strategies = strategy.NewRegistry(strategy.Options{Logger: s.log})
+	if c.strategies == nil {
+		c.strategies = strategy.NewRegistry(strategy.Options{Logger: c.log})
 	}
-	s.store = watch.New(store, opts.Ledger, opts.StoreTimeout, s.maker)
-	s.store.Admit(s.admitLine, s.admitWorkers)
+	s := assemble(c)
+	c.observe = s.observe
+	c.store = watch.New(store, opts.Ledger, opts.StoreTimeout, s.maker)
+	c.store.Admit(s.admitLine, s.admitWorkers)
 	if err := s.registerBuiltIn(); err != nil {
 		return nil, err
 	}
-	s.tags.init()
-	s.life, s.stop = context.WithCancel(context.WithoutCancel(ctx))
-	s.children.Go(s.refresh)
+	c.life, c.stop = context.WithCancel(context.WithoutCancel(ctx))
+	c.children.Go(s.refresh)
 	if !opts.OneShot {
-		s.children.Go(s.lookOut)
+		c.children.Go(s.lookOut)
 	}
 	return s, nil
+}
+
+// assemble puts the parts of a service together, each on those before it.
+func assemble(c *core) *Service {
+	s := &Service{
+		core: c, slots: make(chan struct{}, maxOpening),
+		opening: map[string]*attempt{}, refused: refusals{}, absent: refusals{},
+	}
+	s.tags.init()
+	leased := &holders{}
+	s.layouts, s.hooks = newLayouts(c), &hooks{c}
+	s.floors = &floors{layouts: s.layouts}
+	s.definitions = newDefinitions(c, s.floors, s.hooks, s.reopen)
+	s.codes = &codes{core: c, definitions: s.definitions, tags: &s.tags}
+	s.leases = &leases{core: c, definitions: s.definitions, holders: leased}
+	s.workers = &workers{core: c, layouts: s.layouts}
+	s.poolTable = newPoolTable(c, s.workers)
+	s.health = &health{core: c, poolTable: s.poolTable, hooks: s.hooks, floors: s.floors, tags: &s.tags, holders: leased, failures: map[string]failing{}}
+	s.tracer = &tracer{core: c, codes: s.codes, workers: s.workers, tracing: make(chan struct{}, 1)}
+	s.ebbs = &ebbs{core: c, tags: &s.tags}
+	s.reports = &reports{c}
+	return s
 }
 
 // Next issues one number of a tag. Errors, beyond those of hapax.Issuer:
@@ -392,18 +388,13 @@ func isGone(err error) bool {
 	return errors.Is(err, hapax.ErrTagDeleted) || errors.Is(err, hapax.ErrTagNotFound)
 }
 
-// capped bounds a context by Options.MaxWait.
-func (s *Service) capped(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, s.opts.MaxWait, s.errWait)
-}
-
 // Close stops opening lines, closes every issuer, which gives worker IDs back,
 // and waits for all goroutines, until the context ends. It is idempotent; other
 // methods fail with ErrClosed from then on.
 func (s *Service) Close(ctx context.Context) error {
-	s.mu.Lock()
+	s.gate.Lock()
 	s.closed = true
-	s.mu.Unlock()
+	s.gate.Unlock()
 	s.parting.begin()
 	s.stop()
 	ended := make(chan struct{})

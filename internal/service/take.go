@@ -67,10 +67,10 @@ func (s *Service) leaseUpTo(ctx context.Context, tag string, n int64, last hapax
 	}
 	b, known := s.bounds.of(tag)
 	if !known {
-		t, err := admin(ctx, s, func(ctx context.Context) (hapax.Tag, error) { return s.store.Tag(ctx, tag) })
+		t, err := admin(ctx, s.core, func(ctx context.Context) (hapax.Tag, error) { return s.store.Tag(ctx, tag) })
 		if errors.Is(err, hapax.ErrTagNotFound) {
 			if t, err = s.CreateTag(ctx, hapax.Tag{Name: tag, Kind: hapax.KindSegment}, hapax.CreateFirstUse); errors.Is(err, hapax.ErrTagExists) {
-				t, err = admin(ctx, s, func(ctx context.Context) (hapax.Tag, error) { return s.store.Tag(ctx, tag) })
+				t, err = admin(ctx, s.core, func(ctx context.Context) (hapax.Tag, error) { return s.store.Tag(ctx, tag) })
 			}
 		}
 		if err != nil {

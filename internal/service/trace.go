@@ -25,58 +25,67 @@ type TraceRequest struct {
 	Layout string // name or spec
 }
 
+// tracer finds out who was granted a number.
+type tracer struct {
+	*core
+	*codes
+	*workers
+
+	tracing chan struct{} // held by the one who reads ledger and history
+}
+
 // Trace tells what this node knows of a number: its grantee and when, and as
 // far as the history goes who got it. ErrNotSupported where there is no ledger.
-func (s *Service) Trace(ctx context.Context, req TraceRequest) (api.Trace, error) {
+func (tr *tracer) Trace(ctx context.Context, req TraceRequest) (api.Trace, error) {
 	var none api.Trace
-	if s.opts.Ledger == nil {
+	if tr.opts.Ledger == nil {
 		return none, fmt.Errorf("%w: this server keeps no ledger; see the setting ledger", hapax.ErrNotSupported)
 	}
-	q, shown, candidates, err := s.meant(ctx, req)
+	q, shown, candidates, err := tr.meant(ctx, req)
 	if err != nil {
 		return none, err
 	}
 	select {
-	case s.tracing <- struct{}{}:
-		defer func() { <-s.tracing }()
+	case tr.tracing <- struct{}{}:
+		defer func() { <-tr.tracing }()
 	case <-ctx.Done():
 		return none, &hapax.WaitError{Cause: api.ErrLimitExceeded, Context: context.Cause(ctx)}
 	}
-	found, err := s.opts.Ledger.Find(ctx, q)
+	found, err := tr.opts.Ledger.Find(ctx, q)
 	if err != nil {
 		return none, err
 	}
 	if q.Tag == "" { // what is shown for these numbers is another one, which the history knows
 		found.Lines = slices.DeleteFunc(found.Lines, func(l ledger.FoundLine) bool {
 			tag, ok := witness.CutTagLine(l.Name)
-			return ok && len(s.strategies.Frozen(string(hapax.KindSegment), tag)) > 0
+			return ok && len(tr.strategies.Frozen(string(hapax.KindSegment), tag)) > 0
 		})
 	}
 	var history *strategy.HistoryFinding
-	if kept := s.strategies.History(); kept != nil {
-		h, err := kept.Find(ctx, shown, func(tag, kind string) bool { return s.concerns(q, tag, kind) })
+	if kept := tr.strategies.History(); kept != nil {
+		h, err := kept.Find(ctx, shown, func(tag, kind string) bool { return tr.concerns(q, tag, kind) })
 		if err != nil {
 			return none, err
 		}
 		history = &h
 	}
-	candidates, err = s.withFacts(ctx, candidates, found)
+	candidates, err = tr.withFacts(ctx, candidates, found)
 	if err != nil {
 		return none, err
 	}
 	if req.Tag != "" && len(found.Lines) == 0 && (history == nil || len(history.Issues) == 0) && noneExists(candidates) {
-		if _, ok := s.declared(req.Tag); !ok {
+		if _, ok := tr.declared(req.Tag); !ok {
 			return none, fmt.Errorf("%w: %q", hapax.ErrTagNotFound, req.Tag)
 		}
 	}
 	if history != nil {
 		for i := range candidates {
-			candidates[i].Recording = s.recording(candidates[i])
+			candidates[i].Recording = tr.recording(candidates[i])
 		}
 	}
-	t := ledger.Judge(shown, s.opts.Ledger.Node(), found, history, candidates)
+	t := ledger.Judge(shown, tr.opts.Ledger.Node(), found, history, candidates)
 	if len(t.Lines) == 0 && (q.Pool != "" || !q.Layout.IsZero()) {
-		t.Lines = append(t.Lines, s.noLine(ctx, q))
+		t.Lines = append(t.Lines, tr.noLine(ctx, q))
 	}
 	return t, nil
 }
@@ -88,7 +97,7 @@ func noneExists(candidates []ledger.Candidate) bool {
 
 // meant returns which grants to look for, the number as callers see it, and on which
 // lines it must be.
-func (s *Service) meant(ctx context.Context, req TraceRequest) (q ledger.Query, shown hapax.ID, candidates []ledger.Candidate, err error) {
+func (tr *tracer) meant(ctx context.Context, req TraceRequest) (q ledger.Query, shown hapax.ID, candidates []ledger.Candidate, err error) {
 	if req.Tag != "" && req.Layout != "" {
 		return q, 0, nil, outOfRange("layout", req.Layout, "none where a tag is given")
 	}
@@ -96,7 +105,7 @@ func (s *Service) meant(ctx context.Context, req TraceRequest) (q ledger.Query, 
 		if req.Tag == "" {
 			return q, 0, nil, outOfRange("tag", "", "the tag that the code is of")
 		}
-		c, err := s.ParseCode(ctx, req.Tag, req.Text)
+		c, err := tr.ParseCode(ctx, req.Tag, req.Text)
 		if err != nil {
 			return q, 0, nil, err
 		}
@@ -110,24 +119,24 @@ func (s *Service) meant(ctx context.Context, req TraceRequest) (q ledger.Query, 
 	q.Number = shown
 	switch {
 	case req.Tag != "":
-		candidates, err = s.onTag(ctx, req.Tag, &q)
+		candidates, err = tr.onTag(ctx, req.Tag, &q)
 	case req.Layout != "":
-		candidates, err = s.onLayout(ctx, req.Layout, &q)
+		candidates, err = tr.onLayout(ctx, req.Layout, &q)
 	}
 	return q, shown, candidates, err
 }
 
 // onTag has a query ask for the grants of a tag, or of its pool.
-func (s *Service) onTag(ctx context.Context, name string, q *ledger.Query) ([]ledger.Candidate, error) {
-	t, err := s.Tag(ctx, name)
+func (tr *tracer) onTag(ctx context.Context, name string, q *ledger.Query) ([]ledger.Candidate, error) {
+	t, err := tr.Tag(ctx, name)
 	if err != nil && !errors.Is(err, hapax.ErrTagNotFound) && !hapax.IsTransient(err) {
 		return nil, err
 	}
-	if def, ok := s.declared(name); ok && err != nil {
+	if def, ok := tr.declared(name); ok && err != nil {
 		t = def
 	}
 	if t.Kind == hapax.KindSnowflake {
-		layout, err := s.PoolLayout(ctx, t.Pool)
+		layout, err := tr.PoolLayout(ctx, t.Pool)
 		if err != nil && !hapax.IsTransient(err) {
 			return nil, err
 		}
@@ -135,19 +144,19 @@ func (s *Service) onTag(ctx context.Context, name string, q *ledger.Query) ([]le
 		return onPool(q.Number, layout, t.Pool), nil
 	}
 	if err == nil {
-		if err := s.checkFrozen(define.See(t)); err != nil {
+		if err := tr.checkFrozen(define.See(t)); err != nil {
 			return nil, err // which number of the tag is shown as this one, other nodes know
 		}
 	}
 	q.Tag = name
-	id, ok := s.strategies.Original(define.See(t).StrategyName(), name, q.Number)
+	id, ok := tr.strategies.Original(define.See(t).StrategyName(), name, q.Number)
 	if !ok {
 		return nil, outOfRange("id", int64(q.Number), "a number that the plugins of the tag can have shown")
 	}
 	shown := q.Number
 	q.Number = id
 	candidates := []ledger.Candidate{{Name: witness.TagLine(name), Position: int64(id)}}
-	for system, other := range s.opts.Beside {
+	for system, other := range tr.opts.Beside {
 		if _, err := other.Tag(ctx, name); err == nil {
 			candidates = append(candidates, ledger.Candidate{Name: ledger.LineIn(system, witness.TagLine(name)), Position: int64(shown)})
 		}
@@ -156,11 +165,11 @@ func (s *Service) onTag(ctx context.Context, name string, q *ledger.Query) ([]le
 }
 
 // onLayout has a query ask for the grants of pools with a layout.
-func (s *Service) onLayout(ctx context.Context, nameOrSpec string, q *ledger.Query) (candidates []ledger.Candidate, err error) {
+func (tr *tracer) onLayout(ctx context.Context, nameOrSpec string, q *ledger.Query) (candidates []ledger.Candidate, err error) {
 	if q.Layout, err = hapax.ParseLayout(nameOrSpec); err != nil {
 		return nil, err
 	}
-	pools, err := s.Pools(ctx)
+	pools, err := tr.Pools(ctx)
 	if err != nil && !hapax.IsTransient(err) {
 		return nil, err
 	}
@@ -173,7 +182,7 @@ func (s *Service) onLayout(ctx context.Context, nameOrSpec string, q *ledger.Que
 }
 
 // noLine is the verdict on a number that is on no line that a layout stands for.
-func (s *Service) noLine(ctx context.Context, q ledger.Query) api.TraceLine {
+func (tr *tracer) noLine(ctx context.Context, q ledger.Query) api.TraceLine {
 	l := api.TraceLine{Name: "layout/unknown", Pool: q.Pool, Verdict: api.VerdictUnknown, Grants: []api.TraceGrant{}, Issued: []api.TraceHandout{}}
 	if q.Layout.IsZero() {
 		l.Why = fmt.Sprintf("the store does not answer which layout pool %q has", q.Pool)
@@ -183,7 +192,7 @@ func (s *Service) noLine(ctx context.Context, q ledger.Query) api.TraceLine {
 	l.Name = "layout/" + l.Layout
 	if _, _, ok := ledger.On(q.Pool, q.Layout, q.Number); !ok {
 		l.Verdict, l.Why = api.VerdictNeverGranted, "the layout has no such number"
-	} else if _, err := s.Pools(ctx); err != nil {
+	} else if _, err := tr.Pools(ctx); err != nil {
 		l.Why = "the store does not answer which pools have the layout"
 	} else {
 		l.Verdict, l.Why = api.VerdictNeverGranted, "no pool has the layout, or none of those that do has used the worker ID"
@@ -193,14 +202,14 @@ func (s *Service) noLine(ctx context.Context, q ledger.Query) api.TraceLine {
 
 // concerns reports whether an entry of the history, with its tag and strategy, may
 // be about the number that is asked for.
-func (s *Service) concerns(q ledger.Query, tag, strategy string) bool {
+func (tr *tracer) concerns(q ledger.Query, tag, strategy string) bool {
 	if strategy != string(hapax.KindSnowflake) {
 		return q.Pool == "" && q.Layout.IsZero() && (q.Tag == "" || tag == q.Tag || strings.HasPrefix(q.Tag, tag+define.LineMark))
 	}
 	pool := ""
-	if l := s.tags.find(tag); l != nil {
+	if l := tr.tags.find(tag); l != nil {
 		pool = l.pool
-	} else if def, ok := s.declared(tag); ok {
+	} else if def, ok := tr.declared(tag); ok {
 		pool = def.Pool
 	}
 	return q.Tag == "" && (q.Pool == "" || pool == "" || pool == q.Pool)
@@ -216,7 +225,7 @@ func onPool(id hapax.ID, l hapax.Layout, pool string) []ledger.Candidate {
 
 // withFacts asks the store about the candidates, and about lines that only the
 // ledger knows.
-func (s *Service) withFacts(ctx context.Context, candidates []ledger.Candidate, found ledger.Found) ([]ledger.Candidate, error) {
+func (tr *tracer) withFacts(ctx context.Context, candidates []ledger.Candidate, found ledger.Found) ([]ledger.Candidate, error) {
 	known := map[string]bool{}
 	for _, c := range candidates {
 		known[c.Name] = true
@@ -229,7 +238,7 @@ func (s *Service) withFacts(ctx context.Context, candidates []ledger.Candidate, 
 	}
 	kept := candidates[:0]
 	for _, c := range candidates {
-		facts, err := s.facts(ctx, c.Name)
+		facts, err := tr.facts(ctx, c.Name)
 		if err != nil && !hapax.IsTransient(err) && !errors.Is(err, hapax.ErrTagNotFound) && !errors.Is(err, hapax.ErrPoolNotFound) {
 			return nil, err
 		}
@@ -248,7 +257,7 @@ func (s *Service) withFacts(ctx context.Context, candidates []ledger.Candidate, 
 }
 
 // recording tells whether the history sees what is issued on a line.
-func (s *Service) recording(c ledger.Candidate) ledger.Recording {
+func (tr *tracer) recording(c ledger.Candidate) ledger.Recording {
 	strategy, tag := string(hapax.KindSnowflake), "" // a worker's numbers are of all tags of its pool
 	if name, ok := witness.CutTagLine(c.Name); ok {
 		strategy, tag = define.See(c.Facts.Tag).StrategyName(), name
@@ -256,38 +265,38 @@ func (s *Service) recording(c ledger.Candidate) ledger.Recording {
 			tag = parent
 		}
 	}
-	if s.strategies.Records(strategy, tag) {
+	if tr.strategies.Records(strategy, tag) {
 		return ledger.Recorded
 	}
 	return ledger.NotRecorded
 }
 
 // facts asks the store about a line.
-func (s *Service) facts(ctx context.Context, line string) (f ledger.Facts, err error) {
+func (tr *tracer) facts(ctx context.Context, line string) (f ledger.Facts, err error) {
 	if system, below := ledger.CutSystem(line); system != "" {
-		if other := s.opts.Beside[system]; other != nil {
+		if other := tr.opts.Beside[system]; other != nil {
 			return other.facts(ctx, below)
 		}
 		return f, nil
 	}
 	if tag, ok := witness.CutTagLine(line); ok {
-		t, err := admin(ctx, s, func(ctx context.Context) (hapax.Tag, error) { return s.store.Tag(ctx, tag) })
+		t, err := admin(ctx, tr.core, func(ctx context.Context) (hapax.Tag, error) { return tr.store.Tag(ctx, tag) })
 		if err != nil {
 			f.Known = errors.Is(err, hapax.ErrTagNotFound)
 			return f, err
 		}
 		d, unread := define.Read(t)
 		f = ledger.Facts{Known: true, Exists: true, Mark: t.Mark, Tag: t, Maker: d.Maker()}
-		if unread != nil || s.checkFrozen(d) != nil {
+		if unread != nil || tr.checkFrozen(d) != nil {
 			f.Maker = byPlugins
 		}
-		if mark, ok := s.opts.Marks[d.Says.Strategy]; ok {
+		if mark, ok := tr.opts.Marks[d.Says.Strategy]; ok {
 			f.Maker, f.Shared = "", d.Says.Strategy
 			if f.Mark, err = mark(ctx, tag); err != nil {
 				f.Known = false // the grants are told all the same
 			}
 		}
-		if c, err := s.opts.keys().Code(d); err == nil {
+		if c, err := tr.opts.keys().Code(d); err == nil {
 			f.Restart = c.HasPeriod()
 		}
 		return f, nil
@@ -296,7 +305,7 @@ func (s *Service) facts(ctx context.Context, line string) (f ledger.Facts, err e
 	if !ok {
 		return f, nil
 	}
-	workers, err := s.Workers(ctx, pool)
+	workers, err := tr.Workers(ctx, pool)
 	if err != nil {
 		f.Known = errors.Is(err, hapax.ErrPoolNotFound)
 		return f, err

@@ -2,30 +2,33 @@ package service
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
-	"time"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/store/driver"
 )
 
+// workers are the worker IDs of pools, as an operator sees them.
+type workers struct {
+	*core
+	*layouts
+}
+
 // WorkerStatuses returns the worker IDs of a pool that were ever used.
 // ErrPoolNotFound if the pool is not configured and was never used.
-func (s *Service) WorkerStatuses(ctx context.Context, pool string) ([]api.WorkerStatus, error) {
-	layout, err := s.knownPool(ctx, pool)
+func (ws *workers) WorkerStatuses(ctx context.Context, pool string) ([]api.WorkerStatus, error) {
+	layout, err := ws.knownPool(ctx, pool)
 	if err != nil {
 		return nil, err
 	}
-	workers, err := s.Workers(ctx, pool)
+	workers, err := ws.Workers(ctx, pool)
 	if err != nil {
 		return nil, err
 	}
 	statuses := make([]api.WorkerStatus, len(workers))
 	for i, w := range workers {
-		statuses[i] = s.status(layout, w)
+		statuses[i] = ws.status(layout, w)
 	}
 	return statuses, nil
 }
@@ -33,24 +36,24 @@ func (s *Service) WorkerStatuses(ctx context.Context, pool string) ([]api.Worker
 // WorkerStatus returns one worker ID of a pool, which need not have been used.
 // ErrInvalidArgument for one that the pool cannot have, ErrPoolNotFound as from
 // WorkerStatuses.
-func (s *Service) WorkerStatus(ctx context.Context, pool string, id int64) (api.WorkerStatus, error) {
-	layout, err := s.knownPool(ctx, pool)
+func (ws *workers) WorkerStatus(ctx context.Context, pool string, id int64) (api.WorkerStatus, error) {
+	layout, err := ws.knownPool(ctx, pool)
 	if err != nil {
 		return api.WorkerStatus{}, err
 	}
 	if err := workerIn(layout, id); err != nil {
 		return api.WorkerStatus{}, err
 	}
-	workers, err := s.Workers(ctx, pool)
+	workers, err := ws.Workers(ctx, pool)
 	if err != nil {
 		return api.WorkerStatus{}, err
 	}
 	for _, w := range workers {
 		if w.ID == id {
-			return s.status(layout, w), nil
+			return ws.status(layout, w), nil
 		}
 	}
-	return s.status(layout, driver.Worker{Pool: pool, ID: id}), nil
+	return ws.status(layout, driver.Worker{Pool: pool, ID: id}), nil
 }
 
 // workerIn refuses a worker ID that a layout does not have.
@@ -61,40 +64,26 @@ func workerIn(layout hapax.Layout, id int64) error {
 	return nil
 }
 
-// knownPool returns the layout of a pool that is configured or was ever used.
-func (s *Service) knownPool(ctx context.Context, pool string) (hapax.Layout, error) {
-	layout, err := s.PoolLayout(ctx, pool)
-	if err != nil || slices.Contains(s.opts.poolNames(), pool) {
-		return layout, err
-	}
-	// It was used, or its layout is the one that it would have.
-	_, err = admin(ctx, s, func(ctx context.Context) (hapax.Layout, error) { return s.frozenLayout(ctx, pool) })
-	if errors.Is(err, hapax.ErrPoolNotFound) {
-		err = fmt.Errorf("%w: %q is not configured and was never used", hapax.ErrPoolNotFound, pool)
-	}
-	return layout, err
-}
-
 // RetireWorker takes a worker ID out of use until the clock passes its mark; see
 // driver.PoolStore.
-func (s *Service) RetireWorker(ctx context.Context, pool string, id int64) (driver.Worker, error) {
-	layout, err := s.knownPool(ctx, pool)
+func (ws *workers) RetireWorker(ctx context.Context, pool string, id int64) (driver.Worker, error) {
+	layout, err := ws.knownPool(ctx, pool)
 	if err == nil {
 		err = workerIn(layout, id)
 	}
 	if err != nil {
 		return driver.Worker{}, err
 	}
-	w, err := admin(ctx, s, func(ctx context.Context) (driver.Worker, error) { return s.store.RetireWorker(ctx, pool, id) })
-	s.Attempted(ctx, "retire worker", err, "pool", pool, "worker", id)
+	w, err := admin(ctx, ws.core, func(ctx context.Context) (driver.Worker, error) { return ws.store.RetireWorker(ctx, pool, id) })
+	ws.Attempted(ctx, "retire worker", err, "pool", pool, "worker", id)
 	if err == nil {
-		s.log.Warn("a worker ID was retired", "pool", pool, "worker", id, "fencing_token", w.Token)
+		ws.log.Warn("a worker ID was retired", "pool", pool, "worker", id, "fencing_token", w.Token)
 	}
 	return w, err
 }
 
-func (s *Service) status(layout hapax.Layout, w driver.Worker) api.WorkerStatus {
-	now := s.leaseTime()
+func (ws *workers) status(layout hapax.Layout, w driver.Worker) api.WorkerStatus {
+	now := ws.leaseTime()
 	st := api.WorkerStatus{
 		Pool: w.Pool, ID: w.ID, State: api.WorkerFree, Mark: w.Mark, Until: layout.TimeOf(w.Mark).UTC(),
 		Token: w.Token, Holder: w.Holder, Retired: w.Retired(),
@@ -102,7 +91,7 @@ func (s *Service) status(layout hapax.Layout, w driver.Worker) api.WorkerStatus 
 	if w.Expires.UnixMilli() > 0 { // a worker ID that was never leased has the time 0
 		st.Expires = w.Expires.UTC()
 	}
-	if split, err := s.opts.Pools[w.Pool].split(); err == nil && split != nil && fits(split, layout) == nil {
+	if split, err := ws.opts.Pools[w.Pool].split(); err == nil && split != nil && fits(split, layout) == nil {
 		st.Parts = split.Parts(w.ID)
 	}
 	open, leased := st.Until.After(now), w.Expires.After(now)
@@ -125,30 +114,14 @@ func (s *Service) status(layout hapax.Layout, w driver.Worker) api.WorkerStatus 
 	return st
 }
 
-// now returns the time, with the clock's reading that only goes forward where it is the
-// system's.
-func (s *Service) now() time.Time {
-	now, _ := s.clocks()
-	return now
-}
-
-// clocks returns the time by the wall clock, and by one that only goes forward.
-func (s *Service) clocks() (now time.Time, elapsed time.Duration) {
-	if s.opts.Clock == nil {
-		_, elapsed = hapax.SystemClock{}.Now()
-		return time.Now(), elapsed
-	}
-	return s.opts.Clock.Now()
-}
-
 // census counts the worker IDs of the pools in use on this node, for the metrics.
-func (s *Service) census(ctx context.Context) error {
-	for _, p := range s.openPools() {
-		statuses, err := s.WorkerStatuses(ctx, p.name)
+func (ps *poolTable) census(ctx context.Context) error {
+	for _, p := range ps.openPools() {
+		statuses, err := ps.WorkerStatuses(ctx, p.name)
 		if err != nil {
 			return err
 		}
-		layout, err := s.PoolLayout(ctx, p.name)
+		layout, err := ps.PoolLayout(ctx, p.name)
 		if err != nil {
 			return err
 		}
@@ -160,7 +133,7 @@ func (s *Service) census(ctx context.Context) error {
 		if p.issuer.Load().Stats().Rollback > 0 {
 			continue // by a clock that is behind, worker IDs that are free seem to be held
 		}
-		now, elapsed := s.clocks()
+		now, elapsed := ps.clocks()
 		p.used(statuses, count[api.WorkerFree], now, elapsed)
 	}
 	return nil
