@@ -2,75 +2,15 @@ package service
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/codec"
 	"github.com/hapax-id/hapax/internal/service/auth"
 	"github.com/hapax-id/hapax/internal/service/define"
-	"github.com/hapax-id/hapax/store/driver"
 )
-
-// settleCode returns the definition of a tag to be created as it is stored.
-func (ds *definitions) settleCode(ctx context.Context, t hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
-	if define.IsPeriodLine(t.Name) {
-		return t, &hapax.ValueError{Field: "tag", Value: t.Name, Allowed: "another name: those of this form are the lines of tags whose numbers restart with each period", Err: hapax.ErrInvalidTag}
-	}
-	d, err := define.Read(t)
-	if err == nil {
-		d, err = ds.opts.keys().Canonical(d)
-	}
-	if err == nil {
-		d, err = ds.freeze(d)
-	}
-	if err != nil || mode != hapax.CreateExplicit {
-		return d.Tag, err
-	}
-	was, err := admin(ctx, ds.core, func(ctx context.Context) (hapax.Tag, error) { return ds.store.Tag(ctx, t.Name) })
-	switch {
-	case errors.Is(err, hapax.ErrTagNotFound):
-		return d.Tag, nil
-	case err != nil || !was.Deleted:
-		return d.Tag, err // CreateTag says that it exists
-	}
-	d, err = ds.opts.keys().Revive(was, d, t.Extra)
-	return d.Tag, err
-}
-
-// updateCode is UpdateTag where the Extra changes.
-func (ds *definitions) updateCode(ctx context.Context, name string, u driver.TagUpdate) (hapax.Tag, error) {
-	select {
-	case ds.recoding <- struct{}{}: // one at a time, so that none is lost among the old ones
-		defer func() { <-ds.recoding }()
-	case <-ctx.Done():
-		return hapax.Tag{}, &hapax.WaitError{Cause: hapax.ErrRefillPending, Context: context.Cause(ctx)}
-	}
-	t, err := ds.store.Tag(ctx, name)
-	if err != nil {
-		return t, err
-	}
-	extra, err := ds.opts.keys().Supersede(t, *u.Extra)
-	if err != nil {
-		return t, err
-	}
-	least, note, err := ds.readFloors(ctx, t, *u.Extra)
-	if err != nil {
-		return t, err
-	}
-	if least > 0 && (u.Floor == nil || *u.Floor < least) {
-		u.Floor = &least
-	}
-	u.Extra = &extra
-	was := t.Mark
-	if t, err = ds.store.UpdateTag(ctx, name, u); err != nil {
-		return t, err
-	}
-	if least > was {
-		ds.wasBehind("tag "+name, name, was, least)
-	}
-	return t, note(ctx)
-}
 
 // codes read and show the texts of tags' numbers.
 type codes struct {
@@ -169,4 +109,44 @@ func (cs *codes) codeOf(ctx context.Context, tag string) (*define.Code, error) {
 		return nil, errNoCode(tag)
 	}
 	return c, nil
+}
+
+// checkBegun refuses a period's line before its period begins: what is taken from it then
+// is missing at the beginning of the period.
+func (cs *codes) checkBegun(ctx context.Context, name string) error {
+	parent, period, ok := define.CutLine(name)
+	if !ok {
+		return nil
+	}
+	c, err := cs.codeOf(ctx, parent)
+	if err != nil || !c.HasPeriod() {
+		return nil //nolint:nilerr // no line of a period, as far as is known; a store that is away grants nothing, so only numbers in hand can be taken
+	}
+	p, err := c.ParsePeriod(period)
+	if err != nil {
+		return nil //nolint:nilerr // likewise
+	}
+	from, _, err := c.Bounds(p)
+	if err != nil || !from.After(cs.now()) {
+		return err
+	}
+	return fmt.Errorf("%w: the period of %q begins at %s; a token takes numbers of it earlier only if its tags name lines of periods, such as %s*",
+		api.ErrPermissionDenied, name, from.Format(time.RFC3339), parent+define.LineMark)
+}
+
+// Codes returns the texts of numbers that were taken from a line of the tag.
+func (cs *codes) Codes(ctx context.Context, tag, line string, ids []hapax.ID) (Issued, error) {
+	c, err := cs.codeOf(ctx, tag)
+	if err != nil {
+		return Issued{}, err
+	}
+	var p codec.Period
+	if c.HasPeriod() {
+		_, period, _ := define.CutLine(line)
+		if p, err = c.ParsePeriod(period); err != nil {
+			return Issued{}, outOfRange("line", line, "a period's line of "+tag)
+		}
+	}
+	texts, err := c.Texts(p, ids)
+	return Issued{Period: p.String(), IDs: ids, Codes: texts}, err
 }

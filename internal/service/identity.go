@@ -172,31 +172,3 @@ func (c PoolConfig) choose(ctx context.Context, pool string, layout hapax.Layout
 	}
 	return split.Narrow(choice, parts)
 }
-
-// choose returns which worker IDs of an opening pool this node may use. It asks
-// the pool's identity once: a worker ID that a start has used up is not to be
-// used up again because the store was slow.
-func (ps *poolTable) choose(ctx context.Context, p *pool, layout hapax.Layout) (identity.Choice, error) {
-	if c := p.choice.Load(); c != nil {
-		return *c, nil
-	}
-	if layout.IsZero() {
-		var err error
-		if layout, err = ps.opts.layoutOf(p.name); err != nil {
-			return identity.Choice{}, err
-		}
-	}
-	var choice identity.Choice
-	err := ps.retry(ctx, &p.trouble, func(ctx context.Context) (err error) {
-		choice, err = ps.opts.Pools[p.name].choose(ctx, p.name, layout, ps.store)
-		return err
-	})
-	if err != nil {
-		return choice, inSetting("pools."+p.name, err)
-	}
-	if choice.Counted {
-		ps.log.Info("this start has used up a worker ID", "pool", p.name, "worker", choice.IDs.Lo, "left", choice.Left)
-	}
-	p.choice.Store(&choice)
-	return choice, nil
-}

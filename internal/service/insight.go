@@ -37,14 +37,3 @@ func (s *Service) SnowflakeTags() map[string]string {
 	}
 	return all
 }
-
-// Snowflakes returns what this node has issued of each pool that it issues from, by the
-// pool's name. It asks no store.
-func (ps *poolTable) Snowflakes() []hapax.SnowflakeStats {
-	var all []hapax.SnowflakeStats
-	for _, p := range ps.openPools() {
-		all = append(all, p.issuer.Load().Stats())
-	}
-	slices.SortFunc(all, func(a, b hapax.SnowflakeStats) int { return cmp.Compare(a.Pool, b.Pool) })
-	return all
-}

@@ -1,17 +1,13 @@
 package service
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/api"
-	"github.com/hapax-id/hapax/identity"
 	"github.com/hapax-id/hapax/internal/service/auth"
 	"github.com/hapax-id/hapax/internal/service/define"
 	"github.com/hapax-id/hapax/internal/service/watch"
@@ -49,37 +45,6 @@ type attempt struct {
 
 // errStale has the callers of an attempt try again.
 var errStale = &hapax.WaitError{Cause: hapax.ErrRefillPending, Context: context.Canceled}
-
-// A pool is a worker pool in use on this node.
-type pool struct {
-	name     string
-	labelled bool              // has metrics under its own name; does not change
-	slot     chan struct{}     // held by the one who opens the issuer
-	workers  hapax.WorkerStore // where its workers come from; set while slot is held
-	issuer   atomic.Pointer[hapax.Snowflake]
-	trouble  trouble
-	choice   atomic.Pointer[identity.Choice]           // which worker IDs may be used, once it is known
-	census   atomic.Pointer[map[api.WorkerState]int64] // how many worker IDs are in each state; set by refresh
-	use      atomic.Pointer[workerUse]                 // how these change; likewise
-
-	counts []freeCount // of the last day, the oldest first; refresh's alone
-}
-
-// poolTable holds the pools in use on this node. An issuer is opened by one goroutine at a
-// time, which holds the pool's slot.
-type poolTable struct {
-	*core
-	*workers
-
-	opened chan struct{} // a pool was opened, whose workers are to be counted
-
-	mu sync.Mutex // guards of; never held while waiting
-	of map[string]*pool
-}
-
-func newPoolTable(c *core, w *workers) *poolTable {
-	return &poolTable{core: c, workers: w, opened: make(chan struct{}, 1), of: map[string]*pool{}}
-}
 
 // line returns the tag's line, opening it if need be. It waits until the
 // context ends.
@@ -300,149 +265,6 @@ func (s *Service) warnIfOther(t define.Tag) {
 func (o Options) sameCode(tag string, canonical, stored define.Extra) bool {
 	c := o.Tags[tag]
 	return canonical.Spec == stored.Spec || o.keys().Same(tag, define.Extra{Spec: c.Code, Zone: c.Zone}, stored)
-}
-
-// pool returns the pool of that name, whose issuer may not be open yet.
-func (ps *poolTable) pool(name string) *pool {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	p, ok := ps.of[name]
-	if !ok {
-		p = &pool{name: name, labelled: name != otherTags && len(ps.of) < maxLabelled, slot: make(chan struct{}, 1)}
-		ps.of[name] = p
-	}
-	return p
-}
-
-// poolLabel returns what a pool is called in metrics, whose number is bounded.
-func (ps *poolTable) poolLabel(name string) string {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	if p := ps.of[name]; p != nil && !p.labelled {
-		return otherTags
-	}
-	return name
-}
-
-// openPools returns the pools whose issuer is open.
-func (ps *poolTable) openPools() []*pool {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	var open []*pool
-	for _, p := range ps.of {
-		if p.issuer.Load() != nil {
-			open = append(open, p)
-		}
-	}
-	return open
-}
-
-// openPool returns the pool's issuer, which all its tags share.
-func (ps *poolTable) openPool(ctx context.Context, p *pool) (*hapax.Snowflake, error) {
-	select {
-	case p.slot <- struct{}{}:
-		defer func() { <-p.slot }()
-	case <-ctx.Done():
-		return nil, &hapax.WaitError{Cause: p.trouble.cause(), Context: context.Cause(ctx)}
-	}
-	if issuer := p.issuer.Load(); issuer != nil {
-		return issuer, nil
-	}
-	workers, err := ps.workersOf(ctx, p)
-	if err != nil {
-		return nil, err
-	}
-	var layout hapax.Layout
-	err = ps.retry(ctx, &p.trouble, func(ctx context.Context) (err error) {
-		if err = ps.admitPool(ctx, p.name); err == nil {
-			layout, err = ps.poolLayout(ctx, p.name, workers)
-		}
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	opts, err := ps.opts.poolOptions(p.name, layout)
-	if err != nil {
-		return nil, err
-	}
-	choice, err := ps.choose(ctx, p, opts.Layout)
-	if err != nil {
-		return nil, err
-	}
-	choice.Apply(&opts)
-	opts.Pool = p.name
-	opts.Holder = ps.opts.Holder
-	opts.KeepWarm = true
-	opts.StoreTimeout = ps.opts.StoreTimeout
-	opts.Observer = ps.observe
-	opts.Clock = ps.opts.Clock
-	issuer, err := hapax.NewSnowflake(ctx, workers, opts)
-	if err != nil {
-		return nil, err
-	}
-	if choice.IsFixed() {
-		grant := max(opts.Grant, opts.MaxGrant)
-		ps.log.Info("this node has one worker ID in the pool", "pool", p.name, "worker", choice.IDs.Lo, "grant", grant,
-			"rides_out_an_outage_of", grant/identity.OutageShare, "waits_after_a_crash_up_to", grant,
-			"or_without_its_data_directory_up_to", grant+cmp.Or(opts.Lease, hapax.DefaultLease))
-	}
-	p.issuer.Store(issuer)
-	ps.metrics.rollbacks.WithLabelValues(ps.poolLabel(p.name)) // so that the series begins at 0
-	select {
-	case ps.opened <- struct{}{}:
-	default:
-	}
-	return issuer, nil
-}
-
-// workersOf returns where an opening pool gets its workers from: the store, or
-// the pool's cache in front of it, which is opened once.
-func (ps *poolTable) workersOf(ctx context.Context, p *pool) (hapax.WorkerStore, error) {
-	if p.workers == nil {
-		store := ps.store.Telling(p.trouble.set)
-		var workers hapax.WorkerStore = store
-		if ps.opts.Cache != nil && ps.opts.Pools[p.name].Cache {
-			var err error
-			if workers, err = ps.opts.Cache(ctx, p.name, store.Impatient()); err != nil {
-				return nil, err
-			}
-		}
-		p.workers = workers
-	}
-	return p.workers, nil
-}
-
-// A layoutKeeper knows a pool's layout while the store is away.
-type layoutKeeper interface {
-	Layout(ctx context.Context) (hapax.Layout, error)
-}
-
-// poolLayout returns the layout that the pool is configured or frozen with, or
-// the zero Layout if that is open.
-func (ps *poolTable) poolLayout(ctx context.Context, name string, workers hapax.WorkerStore) (hapax.Layout, error) {
-	if l, err := ps.opts.Pools[name].layout(); err != nil || !l.IsZero() {
-		return l, err
-	}
-	pools, err := ps.store.Pools(ctx)
-	if keeper, ok := workers.(layoutKeeper); ok && err != nil && watch.IsAway(err) {
-		if l, kept := keeper.Layout(ctx); kept == nil && !l.IsZero() {
-			return l, nil
-		}
-	}
-	if err != nil {
-		return hapax.Layout{}, err
-	}
-	for _, p := range pools {
-		if p.Name == name {
-			l, err := hapax.ParseLayout(p.Layout)
-			if err == nil {
-				ps.keep(name, l)
-			}
-			return l, err
-		}
-	}
-	return hapax.Layout{}, nil
 }
 
 // drop takes a line out of use and closes it. A pool's issuer goes on.

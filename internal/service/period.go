@@ -2,14 +2,11 @@ package service
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/codec"
 	"github.com/hapax-id/hapax/internal/service/define"
 )
@@ -146,87 +143,6 @@ func (p *periods) on(ctx context.Context, f func(context.Context, *line) error) 
 	}
 }
 
-// lineTag returns the tag of a period's line, which it makes or revives if its
-// parent lives, and the parent. A tag that merely looks like a line is its own.
-func (ds *definitions) lineTag(ctx context.Context, name string) (line, parent hapax.Tag, err error) {
-	of, period, _ := define.CutLine(name)
-	t, err := ds.store.Tag(ctx, of)
-	if errors.Is(err, hapax.ErrTagNotFound) {
-		line, err = ds.plainTag(ctx, name, of)
-		return line, line, err
-	}
-	if err != nil {
-		return t, t, err
-	}
-	c, err := ds.opts.code(t)
-	switch {
-	case err != nil:
-		return t, t, err
-	case !c.HasPeriod():
-		line, err = ds.plainTag(ctx, name, of)
-		return line, line, err
-	case t.Deleted:
-		return t, t, fmt.Errorf("%w: %q", hapax.ErrTagDeleted, of)
-	}
-	if _, err := c.ParsePeriod(period); err != nil {
-		return t, t, outOfRange("tag", name, fmt.Sprintf("a line of %q, whose numbers restart each %v", of, c.Unit()))
-	}
-	if err := ds.checkClock(ctx, name); err != nil {
-		return t, t, err
-	}
-	line, err = ds.store.Tag(ctx, name)
-	if err == nil && !line.Deleted || err != nil && !errors.Is(err, hapax.ErrTagNotFound) {
-		return line, t, err
-	}
-	def, err := hapax.Tag{
-		Name: name, Kind: hapax.KindSegment, Start: t.Start, Step: t.Step, MinStep: t.MinStep, MaxStep: t.MaxStep,
-		Delta: t.Delta, Remainder: t.Remainder,
-	}.WithDefaults()
-	if err != nil {
-		return def, t, err
-	}
-	line, err = ds.store.CreateTag(ctx, def, hapax.CreateExplicit)
-	switch {
-	case err == nil:
-		ds.observe(hapax.Event{Kind: hapax.EventTagCreated, Tag: name})
-	case errors.Is(err, hapax.ErrTagExists): // another node was first
-		line, err = ds.store.Tag(ctx, name)
-	}
-	return line, t, err
-}
-
-// checkBegun refuses a period's line before its period begins: what is taken from it then
-// is missing at the beginning of the period.
-func (cs *codes) checkBegun(ctx context.Context, name string) error {
-	parent, period, ok := define.CutLine(name)
-	if !ok {
-		return nil
-	}
-	c, err := cs.codeOf(ctx, parent)
-	if err != nil || !c.HasPeriod() {
-		return nil //nolint:nilerr // no line of a period, as far as is known; a store that is away grants nothing, so only numbers in hand can be taken
-	}
-	p, err := c.ParsePeriod(period)
-	if err != nil {
-		return nil //nolint:nilerr // likewise
-	}
-	from, _, err := c.Bounds(p)
-	if err != nil || !from.After(cs.now()) {
-		return err
-	}
-	return fmt.Errorf("%w: the period of %q begins at %s; a token takes numbers of it earlier only if its tags name lines of periods, such as %s*",
-		api.ErrPermissionDenied, name, from.Format(time.RFC3339), parent+define.LineMark)
-}
-
-// plainTag returns a tag that merely looks like a line, if it is there.
-func (ds *definitions) plainTag(ctx context.Context, name, parent string) (hapax.Tag, error) {
-	t, err := ds.store.Tag(ctx, name)
-	if errors.Is(err, hapax.ErrTagNotFound) {
-		err = fmt.Errorf("%w: %q; a name of this form is a period's line of the tag %q, which has none", hapax.ErrTagNotFound, name, parent)
-	}
-	return t, err
-}
-
 // Line returns the line that the tag's numbers are to be taken from now: a
 // period's, which is made at first use, or the tag itself.
 func (s *Service) Line(ctx context.Context, tag string) (name string, err error) {
@@ -247,23 +163,6 @@ func (s *Service) Line(ctx context.Context, tag string) (name string, err error)
 		return line, err
 	})
 	return m.line, err
-}
-
-// Codes returns the texts of numbers that were taken from a line of the tag.
-func (cs *codes) Codes(ctx context.Context, tag, line string, ids []hapax.ID) (Issued, error) {
-	c, err := cs.codeOf(ctx, tag)
-	if err != nil {
-		return Issued{}, err
-	}
-	var p codec.Period
-	if c.HasPeriod() {
-		_, period, _ := define.CutLine(line)
-		if p, err = c.ParsePeriod(period); err != nil {
-			return Issued{}, outOfRange("line", line, "a period's line of "+tag)
-		}
-	}
-	texts, err := c.Texts(p, ids)
-	return Issued{Period: p.String(), IDs: ids, Codes: texts}, err
 }
 
 // A lineReview finds the lines of periods that are over.
@@ -315,31 +214,5 @@ func (r *lineReview) retire(ctx context.Context, s *Service) {
 		if _, err := s.store.DeleteTag(ctx, name); err == nil {
 			s.observe(hapax.Event{Kind: hapax.EventTagDeleted, Tag: name})
 		}
-	}
-}
-
-// dropLines deletes the lines of a tag that was deleted.
-func (ds *definitions) dropLines(ctx context.Context, tag string) error {
-	for after := tag + define.LineMark; ; {
-		page, err := ds.store.Tags(ctx, after, MaxPage)
-		if err != nil {
-			return err
-		}
-		for _, t := range page {
-			if !strings.HasPrefix(t.Name, tag+define.LineMark) {
-				return nil
-			}
-			if parent, _, ok := define.CutLine(t.Name); !ok || parent != tag || t.Deleted {
-				continue
-			}
-			if _, err := ds.store.DeleteTag(ctx, t.Name); err != nil && !isGone(err) {
-				return err
-			}
-			ds.changed(t.Name)
-		}
-		if len(page) < MaxPage {
-			return nil
-		}
-		after = page[len(page)-1].Name
 	}
 }

@@ -3,10 +3,7 @@ package service
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"sync/atomic"
 
 	"github.com/hapax-id/hapax"
@@ -36,15 +33,6 @@ func (ownKind) Open(_ context.Context, tag hapax.Tag) (hapax.Issuer, error) {
 
 // hooks are the strategies and plugins of a service, and what they forbid.
 type hooks struct{ *core }
-
-func (hk *hooks) registerBuiltIn() error {
-	for _, kind := range []hapax.Kind{hapax.KindSegment, hapax.KindSnowflake} {
-		if err := hk.strategies.Register(string(kind), ownKind(kind)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 // openLine opens the line of a tag by its strategy, and puts the plugins around it. The
 // tag whose strategy and plugins count is another where the line is one of a period.
@@ -88,79 +76,6 @@ func (s *Service) openIssuer(ctx context.Context, a *attempt, t, plugins define.
 		s.strategies.Refused(ctx, strategy.Refusal{Strategy: name, Tag: plugins.Name, Err: err})
 	}
 	return l, err
-}
-
-// freeze returns the definition of a tag to be created with the plugins that replace
-// its numbers from the first one on.
-func (hk *hooks) freeze(t define.Tag) (define.Tag, error) {
-	if name := t.Says.Strategy; name != "" {
-		if !slices.Contains(hk.strategies.Strategies(), name) {
-			return t, fmt.Errorf("%w: tag %q: strategy %q; there are %s: correct it, or use a server that has it", strategy.ErrUnknownStrategy, t.Name, name, strings.Join(hk.strategies.Strategies(), ", "))
-		}
-		if c, err := hk.opts.keys().Code(t); err != nil || c.HasPeriod() {
-			return t, cmp.Or(err, outOfRange("code", t.Says.Spec, "a code without a period, because the tag has a custom strategy"))
-		}
-	}
-	return t.Frozen(hk.strategies.Frozen(t.StrategyName(), t.Name))
-}
-
-// checkFrozen refuses a tag whose numbers would be replaced otherwise than they were
-// from the first one on.
-func (hk *hooks) checkFrozen(t define.Tag) error {
-	return t.CheckFrozen(hk.strategies.Frozen(t.StrategyName(), t.Name))
-}
-
-// byPlugins is what define.MakerOf would say of numbers that plugins replace.
-const byPlugins = "a plugin"
-
-// maker returns what makes other numbers of those that a line is granted.
-func (hk *hooks) maker(stored hapax.Tag) string {
-	t := define.See(stored)
-	if maker := t.Maker(); maker != "" {
-		return maker
-	}
-	if tag, _, ok := define.CutLine(t.Name); ok {
-		t.Name = tag
-	}
-	if len(hk.strategies.Frozen(t.StrategyName(), t.Name)) > 0 {
-		return byPlugins
-	}
-	return ""
-}
-
-// mayLease refuses to lease numbers of a tag whose strategy or plugins a client would
-// go round, and asks the plugins about the rest.
-func (hk *hooks) mayLease(ctx context.Context, t define.Tag, n int64) error {
-	name := t.StrategyName()
-	if name != string(hapax.KindSegment) {
-		return fmt.Errorf("%w: %q has strategy %q, whose numbers cannot be leased: ask a server for each", hapax.ErrKindMismatch, t.Name, name)
-	}
-	if here := hk.strategies.Frozen(name, t.Name); len(t.Says.Replaced) > 0 || len(here) > 0 {
-		return fmt.Errorf("%w: a plugin replaces the numbers of %q, so they cannot be leased", strategy.ErrRejected, t.Name)
-	}
-	return hk.strategies.Ask(ctx, name, t.Name, n)
-}
-
-// mayLeaseWorkers refuses to lease the workers of a pool where a plugin applies to the
-// numbers of one of its tags: a worker's numbers are of all of them.
-func (hk *hooks) mayLeaseWorkers(ctx context.Context, pool string) error {
-	for _, p := range hk.strategies.Plugins() {
-		if p.Off || p.Before == nil && p.Replace == nil || len(p.Strategies) > 0 && !slices.Contains(p.Strategies, string(hapax.KindSnowflake)) {
-			continue
-		}
-		refused := len(p.Tags) == 0
-		for _, name := range p.Tags {
-			t, err := admin(ctx, hk.core, func(ctx context.Context) (hapax.Tag, error) { return hk.store.Tag(ctx, name) })
-			if err != nil && !errors.Is(err, hapax.ErrTagNotFound) {
-				return err
-			}
-			refused = refused || err == nil && !t.Deleted && t.Kind == hapax.KindSnowflake && t.Pool == pool
-		}
-		if refused {
-			return fmt.Errorf("%w: plugin %q applies to numbers of pool %q, so its workers cannot be leased", strategy.ErrRejected, p.Name, pool)
-		}
-	}
-	return nil
 }
 
 // CallerOf returns the name of the token with which a call is made, empty for none,

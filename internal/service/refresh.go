@@ -22,7 +22,7 @@ func (s *Service) refresh() {
 		} else {
 			s.evict()
 			s.health.holders.running(s.leaseTime()) // forgets the others, where nobody reads the metrics
-			_ = s.census(s.life)             // counted anew in a while
+			_ = s.census(s.life)                    // counted anew in a while
 		}
 		select {
 		case <-s.life.Done():

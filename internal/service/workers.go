@@ -114,27 +114,10 @@ func (ws *workers) status(layout hapax.Layout, w driver.Worker) api.WorkerStatus
 	return st
 }
 
-// census counts the worker IDs of the pools in use on this node, for the metrics.
-func (ps *poolTable) census(ctx context.Context) error {
-	for _, p := range ps.openPools() {
-		statuses, err := ps.WorkerStatuses(ctx, p.name)
-		if err != nil {
-			return err
-		}
-		layout, err := ps.PoolLayout(ctx, p.name)
-		if err != nil {
-			return err
-		}
-		count := map[api.WorkerState]int64{api.WorkerFree: layout.Workers() - int64(len(statuses))}
-		for _, st := range statuses {
-			count[st.State]++
-		}
-		p.census.Store(&count)
-		if p.issuer.Load().Stats().Rollback > 0 {
-			continue // by a clock that is behind, worker IDs that are free seem to be held
-		}
-		now, elapsed := ps.clocks()
-		p.used(statuses, count[api.WorkerFree], now, elapsed)
+// Workers returns the workers of a pool that were ever used, by worker ID.
+func (ws *workers) Workers(ctx context.Context, pool string) ([]driver.Worker, error) {
+	if err := hapax.ValidateName("pool", pool); err != nil {
+		return nil, err
 	}
-	return nil
+	return admin(ctx, ws.core, func(ctx context.Context) ([]driver.Worker, error) { return ws.store.Workers(ctx, pool) })
 }

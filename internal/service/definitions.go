@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 
 	"github.com/hapax-id/hapax"
@@ -277,75 +275,62 @@ func (ds *definitions) DeleteTag(ctx context.Context, name string) (hapax.Tag, e
 	return t, nil
 }
 
-// Workers returns the workers of a pool that were ever used, by worker ID.
-func (ws *workers) Workers(ctx context.Context, pool string) ([]driver.Worker, error) {
-	if err := hapax.ValidateName("pool", pool); err != nil {
-		return nil, err
+// settleCode returns the definition of a tag to be created as it is stored.
+func (ds *definitions) settleCode(ctx context.Context, t hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
+	if define.IsPeriodLine(t.Name) {
+		return t, &hapax.ValueError{Field: "tag", Value: t.Name, Allowed: "another name: those of this form are the lines of tags whose numbers restart with each period", Err: hapax.ErrInvalidTag}
 	}
-	return admin(ctx, ws.core, func(ctx context.Context) ([]driver.Worker, error) { return ws.store.Workers(ctx, pool) })
-}
-
-// DeletePool removes a pool of which no worker ID was used, and leaves a
-// tombstone of any other. ErrPoolNotFound, ErrInvalidArgument for a pool that is in
-// use on this node.
-func (ps *poolTable) DeletePool(ctx context.Context, pool string) (driver.Pool, error) {
-	ps.mu.Lock()
-	p := ps.of[pool]
-	ps.mu.Unlock()
-	if p != nil && p.issuer.Load() != nil {
-		return driver.Pool{}, outOfRange("pool", pool, "a pool that this node does not issue from")
-	}
-	deleted, err := admin(ctx, ps.core, func(ctx context.Context) (driver.Pool, error) { return ps.store.DeletePool(ctx, pool) })
-	ps.Attempted(ctx, "delete pool", err, "pool", pool)
+	d, err := define.Read(t)
 	if err == nil {
-		ps.forget(pool)
+		d, err = ds.opts.keys().Canonical(d)
 	}
-	return deleted, err
+	if err == nil {
+		d, err = ds.freeze(d)
+	}
+	if err != nil || mode != hapax.CreateExplicit {
+		return d.Tag, err
+	}
+	was, err := admin(ctx, ds.core, func(ctx context.Context) (hapax.Tag, error) { return ds.store.Tag(ctx, t.Name) })
+	switch {
+	case errors.Is(err, hapax.ErrTagNotFound):
+		return d.Tag, nil
+	case err != nil || !was.Deleted:
+		return d.Tag, err // CreateTag says that it exists
+	}
+	d, err = ds.opts.keys().Revive(was, d, t.Extra)
+	return d.Tag, err
 }
 
-// PoolStatuses returns the pools that are configured or were ever used, by name.
-func (ps *poolTable) PoolStatuses(ctx context.Context) ([]api.PoolStatus, error) {
-	stored, err := ps.Pools(ctx)
+// updateCode is UpdateTag where the Extra changes.
+func (ds *definitions) updateCode(ctx context.Context, name string, u driver.TagUpdate) (hapax.Tag, error) {
+	select {
+	case ds.recoding <- struct{}{}: // one at a time, so that none is lost among the old ones
+		defer func() { <-ds.recoding }()
+	case <-ctx.Done():
+		return hapax.Tag{}, &hapax.WaitError{Cause: hapax.ErrRefillPending, Context: context.Cause(ctx)}
+	}
+	t, err := ds.store.Tag(ctx, name)
 	if err != nil {
-		return nil, err
+		return t, err
 	}
-	byName := map[string]*api.PoolStatus{}
-	for _, p := range stored {
-		byName[p.Name] = poolStatus(p)
-		byName[p.Name].Frozen = true
+	extra, err := ds.opts.keys().Supersede(t, *u.Extra)
+	if err != nil {
+		return t, err
 	}
-	for _, name := range append(slices.Collect(maps.Keys(ps.opts.Pools)), hapax.DefaultPool) {
-		p := byName[name]
-		if p == nil {
-			layout, err := ps.opts.layoutOf(name)
-			if err != nil {
-				return nil, err
-			}
-			p = poolStatus(driver.Pool{Name: name, Layout: layout.String()})
-			byName[name] = p
-		}
-		_, p.Configured = ps.opts.Pools[name]
+	least, note, err := ds.readFloors(ctx, t, *u.Extra)
+	if err != nil {
+		return t, err
 	}
-	for _, p := range ps.openPools() {
-		stats := p.issuer.Load().Stats()
-		if status := byName[p.name]; status != nil {
-			status.Issuer = &api.PoolIssuer{Worker: stats.Worker, Issued: stats.Issued, Remaining: stats.Remaining.Seconds()}
-			if c := p.choice.Load(); c != nil && c.Counted {
-				status.StartsLeft = new(c.Left)
-			}
-		}
+	if least > 0 && (u.Floor == nil || *u.Floor < least) {
+		u.Floor = &least
 	}
-	var statuses []api.PoolStatus
-	for _, name := range slices.Sorted(maps.Keys(byName)) {
-		statuses = append(statuses, *byName[name])
+	u.Extra = &extra
+	was := t.Mark
+	if t, err = ds.store.UpdateTag(ctx, name, u); err != nil {
+		return t, err
 	}
-	return statuses, nil
-}
-
-func poolStatus(p driver.Pool) *api.PoolStatus {
-	status := &api.PoolStatus{Name: p.Name, Layout: p.Layout, Deleted: p.Deleted}
-	if l, err := hapax.ParseLayout(p.Layout); err == nil {
-		status.Layout, status.Workers = LayoutName(l), l.Workers()
+	if least > was {
+		ds.wasBehind("tag "+name, name, was, least)
 	}
-	return status
+	return t, note(ctx)
 }
