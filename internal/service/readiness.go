@@ -97,6 +97,9 @@ func (hl *health) state(ctx context.Context) (slow bool, err error) {
 		return false, hapax.ErrClosed
 	}
 	answered, unanswered := hl.ask()
+	if answered == nil {
+		return false, hapax.ErrClosed
+	}
 	if err := hl.trouble(); err != nil && unanswered {
 		return false, err
 	}
@@ -110,7 +113,7 @@ func (hl *health) state(ctx context.Context) (slow bool, err error) {
 }
 
 // ask asks the store how it is, unless it is asked already, and returns what is closed when
-// it has answered.
+// it has answered; nil if the service was closed meanwhile.
 func (hl *health) ask() (answered chan struct{}, already bool) {
 	hl.mu.Lock()
 	defer hl.mu.Unlock()
@@ -118,15 +121,16 @@ func (hl *health) ask() (answered chan struct{}, already bool) {
 		return hl.asking, true
 	}
 	answered = make(chan struct{})
-	if hl.spawn(func() {
+	if !hl.spawn(func() {
 		_ = hl.store.Ping(hl.life) // the store keeps what it tells
 		hl.mu.Lock()
 		hl.asking = nil
 		hl.mu.Unlock()
 		close(answered)
 	}) {
-		hl.asking = answered
+		return nil, false
 	}
+	hl.asking = answered
 	return answered, false
 }
 
