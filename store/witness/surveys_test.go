@@ -256,3 +256,41 @@ func TestReadsAhead(t *testing.T) {
 		}
 	})
 }
+
+// A survey that cannot be taken into the witness, or reads what is none, fails; an own row that is no
+// further than the witness knows stays its own.
+func TestSurveysThatFail(t *testing.T) {
+	for name, v := range map[string]struct {
+		set  func(c *scene)
+		want error
+	}{
+		"the witness is closed":       {func(c *scene) { _ = c.g.witness.Close() }, hapax.ErrClosed},
+		"... of the lines alone":      {func(c *scene) { c.g.me.rowsAgain = c.g.now() + time.Hour; _ = c.g.witness.Close() }, hapax.ErrClosed},
+		"a counter is none":           {func(c *scene) { c.put(driver.TableGuard, rowCompacted, []byte("~")) }, hapax.ErrStoreCorrupt},
+		"a row is none":               {func(c *scene) { c.put(driver.TableBeats, rowOf(2, "B"), []byte("~")) }, hapax.ErrStoreCorrupt},
+		"what a process says is none": {func(c *scene) { c.put(driver.TableNodes, rowOf(2, "B"), []byte("~")) }, hapax.ErrStoreCorrupt},
+	} {
+		c := servingScene(t)
+		v.set(c)
+		if err := c.g.survey(t.Context(), c.store); !errors.Is(err, v.want) {
+			t.Errorf("%s: %v; want %v", name, err, v.want)
+		}
+	}
+	c := servingScene(t)
+	c.g.me.known = false
+	row := rowOf(2, "B")
+	c.joins(2)
+	c.peer(row, "me", driver.Beat{Count: 5, Grants: 3}, "left")
+	c.know(func(b *record) { b.Own[row] = own{Count: 4, Grants: 3} })
+	if err := c.g.survey(t.Context(), c.store); err != nil || c.g.witness.rows().Own[row].Grants != 3 || c.log.Len() > 0 {
+		t.Errorf("%v, its rows are %+v; it logs %s", err, c.g.witness.rows().Own, c.log)
+	}
+	c = newScene(t)
+	c.joins(1)
+	c.member(1, 2)
+	c.g.state, c.g.me.quick = Joining, true
+	_ = c.g.witness.Close()
+	if err := c.g.join(t.Context(), c.store); !errors.Is(err, hapax.ErrClosed) || c.g.state != Joining {
+		t.Errorf("it joins with a witness that is closed: %v, it is %s", err, c.g.state)
+	}
+}

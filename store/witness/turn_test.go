@@ -172,3 +172,57 @@ func TestWithinItsTime(t *testing.T) {
 		})
 	}
 }
+
+// A serving or joining process changes its pace after its turn, and tells where it cannot.
+func TestPacesItselfInItsTurn(t *testing.T) {
+	for name, v := range map[string]struct {
+		state    State
+		ended    bool
+		fails    bool
+		interval time.Duration
+		logged   bool
+	}{
+		"it serves":               {Serving, false, false, 3 * time.Second, false},
+		"... and cannot tell it":  {Serving, false, true, 0, true},
+		"... while it is closed":  {Serving, true, true, 0, false},
+		"it joins without a row":  {Joining, false, false, 3 * time.Second, false},
+		"it is fenced":            {Fenced, false, false, 0, false},
+		"it refuses a loss of it": {Refusing, false, false, 0, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := servingScene(t)
+			c.put(driver.TableNodes, c.g.me.row, nodeRow{Name: "me", Every: 1000}.encode())
+			c.g.state, c.g.used.turn, c.g.me.again = v.state, c.g.now()+time.Hour, c.g.now()+time.Hour
+			c.g.me.read = c.g.now()
+			if v.state != Serving {
+				c.g.cause = hapax.ErrFenced
+				c.fence(Fence{ID: "F", Ask: "A"})
+			}
+			if v.state == Joining {
+				c.g.me = member{}
+				c.put(driver.TableFence, driver.RowFence, nil)
+			}
+			c.g.pace = pace{slow: slowBeats, want: 3 * time.Second, took: time.Second}
+			if v.fails {
+				c.store.swapped = func(string) bool { return false }
+			}
+			beats := 0
+			c.store.before = func(call string) {
+				if call == "beat" && beats == 0 { // it is slow once more
+					beats++
+					time.Sleep(300 * time.Millisecond)
+				}
+				if v.ended && strings.HasPrefix(call, "swap") {
+					c.g.stop()
+				}
+			}
+			c.g.turn()
+			if c.g.pace.interval != v.interval && !(v.state == Serving && v.interval > 0 && c.g.pace.interval > time.Second) {
+				t.Errorf("%s: its interval is %v; want %v", name, c.g.pace.interval, v.interval)
+			}
+			if logged := strings.Contains(c.log.String(), "the interval cannot be told yet"); logged != v.logged {
+				t.Errorf("%s: it logs %q", name, c.log)
+			}
+		})
+	}
+}
