@@ -197,7 +197,7 @@ func (r *runner) record(ctx context.Context) error {
 	}
 	for name := range strings.FieldsSeq(string(out)) {
 		if !strings.HasPrefix(name, "Benchmark") {
-			r.tests = append(r.tests, &test{name: name, hash: hashOfCode(r.pkg.testText[name])})
+			r.tests = append(r.tests, &test{name: name, hash: r.hashOfTest(name)})
 		}
 	}
 	if len(r.tests) == 0 {
@@ -216,6 +216,16 @@ func (r *runner) record(ctx context.Context) error {
 	}
 	r.tests = append(all, parts...)
 	return r.recordEach(ctx, parts)
+}
+
+// hashOfTest returns that of a test's text, and of a subtest's name.
+func (r *runner) hashOfTest(name string) string {
+	parent, _, isPart := strings.Cut(name, "/")
+	hash := hashOfCode(r.pkg.testText[parent])
+	if isPart {
+		hash = hashOf(hash + name)
+	}
+	return hash
 }
 
 // splitAbove is the time of a test whose subtests are tests of their own.
@@ -334,15 +344,15 @@ func (r *runner) one(ctx context.Context, m mutant) (res result, isNew bool, err
 	if holds {
 		res.Met = old.Met
 	}
+	if holds && old.Noticed != "" && r.hashOfTest(old.Noticed) == old.By { // also where -run leaves that test out
+		return old, false, nil
+	}
 	var tests []*test
 	for _, t := range r.tests {
 		if t.reached[m.id] == 0 {
 			continue
 		}
 		res.Reached++
-		if holds && t.name == old.Noticed && t.hash == old.By {
-			return old, false, nil
-		}
 		if !slices.Contains(res.Met, t.hash) {
 			tests = append(tests, t)
 		}
