@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -148,7 +149,7 @@ func TestSmallRules(t *testing.T) {
 		t.Errorf("a witness whose disk is full: %v, %v", err, w.Failed())
 	}
 	_ = w.Close()
-	if boot, up := uptime(); (boot == "") != (up == 0) || boot != "" && (len(boot) != 36 || up < 1000) {
+	if boot, up := uptime(); (boot == "") != (up == 0) || (boot == "") == (runtime.GOOS == "linux") || boot != "" && (len(boot) != 36 || up < 1000) {
 		t.Errorf("the machine's run is %q, and lasts %d ms", boot, up)
 	}
 	c := servingScene(t)
