@@ -3,6 +3,8 @@ package storetest
 import (
 	"context"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"sync"
@@ -22,6 +24,7 @@ var kvChecks = []check{
 	{"kv/the same value", always, checkKVSame},
 	{"kv/after an error", always, checkKVError},
 	{"kv/many at once", always, checkKVRace},
+	{"kv/at random", always, checkKVModel},
 }
 
 // RunKV runs the checks of the primitive, for a store whose handles tell it by a method KV, as
@@ -428,5 +431,96 @@ func checkKVRace(e *env) {
 		for _, key := range keys {
 			k.is("the row after changes at the same moment", key.Name, string(made[key.Name]))
 		}
+	}
+}
+
+// checkKVModel: steps at random do to rows what they do to a map, and tell what became of them.
+// The cells that a handle names may be out of date: then a change is refused. Values never come
+// again, since an engine may recognise a row by more, and refuse what it saw earlier.
+func checkKVModel(e *env) {
+	seed := rand.Uint64()
+	e.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	names := []string{"a", "b", "c", "d", "e"}
+	model := map[string]string{}
+	var handles []kv
+	var seen []map[string]driver.Cell
+	var tried, done int
+	for _, h := range e.handles(2) {
+		handles, seen = append(handles, e.kv(h)), append(seen, map[string]driver.Cell{})
+	}
+	for n := range 120 {
+		at := rnd.IntN(len(handles))
+		k := handles[at]
+		value := func() string { return fmt.Sprintf("%03d/%03d", rnd.IntN(1000), n) }
+		var s driver.Step
+		want := maps.Clone(model)
+		met := true
+		holds := map[string]bool{}
+		for _, name := range names {
+			old := seen[at][name]
+			if !old.Known || string(old.Value) == model[name] || rnd.IntN(4) > 0 {
+				old = k.cell(name)
+			}
+			seen[at][name] = old
+			holds[name] = string(old.Value) == model[name]
+			switch next := value(); rnd.IntN(8) {
+			case 0:
+				s.If = append(s.If, driver.Cond{Key: k.key(name), Same: old})
+				met = met && holds[name]
+			case 1:
+				s.If = append(s.If, driver.Cond{Key: k.key(name), Least: []byte("3")})
+				met = met && model[name] >= "3"
+			case 2, 3:
+				s.Then = append(s.Then, driver.Change{Key: k.key(name), Old: old, Next: []byte(next)})
+				met, want[name] = met && holds[name], next
+			case 4, 5:
+				if old.Value != nil && rnd.IntN(3) == 0 {
+					next = ""
+				}
+				if s.Each = append(s.Each, driver.Change{Key: k.key(name), Old: old, Next: valueOf(next)}); holds[name] {
+					want[name] = next
+				}
+			}
+		}
+		if len(s.Then)+len(s.Each) == 0 || rnd.IntN(2) == 0 { // one row is a heartbeat, which only grows
+			s.Raise = []driver.Put{{Key: k.key("beat"), Value: fmt.Appendf(nil, "%03d", n)}}
+			want["beat"] = string(s.Raise[0].Value)
+		}
+		if met {
+			tried++
+		}
+		r := k.step(s)
+		if r.Met { // one whose conditions hold may be refused, as after the loss of a connection
+			done++
+		} else {
+			want = model
+		}
+		if r.Met && !met {
+			e.Errorf("step %d was made, though its conditions do not hold: %+v", n, s)
+		}
+		outcomes := slices.Concat(r.Then, r.Each)
+		for i, c := range slices.Concat(s.Then, s.Each) {
+			name := c.Key.Name
+			switch made := outcomes[i].Done; {
+			case made && !(r.Met && holds[name]), i < len(r.Then) && made != r.Met:
+				e.Errorf("step %d: the change of %s was made: %v; met: %v; its row is as it was: %v", n, name, made, r.Met, holds[name])
+			case !made: // likewise
+				want[name] = model[name]
+			}
+			if outcomes[i].Now.Known {
+				k.holds(fmt.Sprintf("step %d: row %s as it is told", n, name), outcomes[i].Now, want[name])
+			}
+		}
+		model = want
+		for _, name := range append(names, "beat") {
+			k.is(fmt.Sprintf("step %d %+v: row %s", n, s, name), name, model[name])
+		}
+		if e.Failed() {
+			return
+		}
+	}
+	if done < tried/2 {
+		e.Errorf("of %d steps whose conditions hold %d were made", tried, done)
 	}
 }
