@@ -199,11 +199,7 @@ func (n *node) start() *process {
 		if p.witness, err = witness.OpenFile(n.witness); err != nil {
 			n.world.t.Error(err)
 		}
-		link := driver.Store(p.link)
-		if n.id%2 == 1 { // else allocations are made one by one
-			link = p.link.Together()
-		}
-		if p.guard, err = witness.Guard(link, p.witness, witness.Options{Name: n.holder, Heartbeat: simHeartbeat}); err != nil {
+		if p.guard, err = witness.Guard(p.link, p.witness, witness.Options{Name: n.holder, Heartbeat: simHeartbeat}); err != nil {
 			n.world.t.Error(err)
 		}
 		store = p.guard

@@ -86,7 +86,7 @@ func TestEbb(t *testing.T) {
 				s.Ebb(waits)
 				waited := time.Since(began)
 				if tt.name == "used up" {
-					grants := func() int64 { return store.Calls("Allocate") + store.Calls("AllocateWith") }
+					grants := func() int64 { return store.Calls("Allocate") + store.Calls("AllocateAllWith") }
 					before := grants()
 					for range 3 {
 						if _, err := s.Next(t.Context(), "orders"); !errors.Is(err, hapax.ErrClosed) {

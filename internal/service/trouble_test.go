@@ -58,7 +58,7 @@ func TestStoreDownAtStart(t *testing.T) {
 // TestTheCauseOfAWaitIsTold lets one method of the store fail at a time.
 func TestTheCauseOfAWaitIsTold(t *testing.T) {
 	for tag, methods := range map[string][]string{
-		"orders":     {"Tag", "CreateTag", "AllocateWith"},
+		"orders":     {"Tag", "CreateTag", "AllocateAllWith"},
 		SnowflakeTag: {"Tag", "Pools", "SwapRowWith"},
 	} {
 		for _, method := range methods {

@@ -360,7 +360,7 @@ func TestReplacedFile(t *testing.T) {
 
 // TestSharedTransaction: grants of many tags that wait together are written together, and
 // one that fails does not take the others with it. Those of one tag take turns; whoever has
-// many asks for them together (driver.TogetherAllocating).
+// many asks for them together (driver.Guarding).
 func TestSharedTransaction(t *testing.T) {
 	s, _ := newStore(t)
 	name := func(i int) string { return fmt.Sprint("shared ", i) }

@@ -239,8 +239,11 @@ func TestCorruptRows(t *testing.T) {
 		if _, err := h.Allocate(t.Context(), "t", 1, ""); !errors.Is(err, hapax.ErrStoreCorrupt) {
 			t.Errorf("%s: Allocate: error is %v; want ErrStoreCorrupt", name, err)
 		}
-		if _, err := h.Tags(t.Context(), "", 10); !errors.Is(err, hapax.ErrStoreCorrupt) {
-			t.Errorf("%s: Tags: error is %v; want ErrStoreCorrupt", name, err)
+		if _, err := h.Tag(t.Context(), "t"); !errors.Is(err, hapax.ErrStoreCorrupt) {
+			t.Errorf("%s: Tag: error is %v; want ErrStoreCorrupt", name, err)
+		}
+		if tags, err := h.Tags(t.Context(), "", 10); err != nil || len(tags) != 1 || tags[0] != (hapax.Tag{Name: "t", Kind: hapax.KindUnreadable}) {
+			t.Errorf("%s: Tags: %+v, %v; want one that is unreadable", name, tags, err)
 		}
 		if got := m.cells[driver.Key{Name: "t"}].Value; !bytes.Equal(got, []byte(raw)) {
 			t.Errorf("%s: it was overwritten with %s", name, got)

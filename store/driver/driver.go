@@ -12,12 +12,8 @@
 //	s.Base = driver.NewBase(&s.calls, rows, driver.BaseOptions{})
 //
 // It adds StoreID, Ping and Close, and what only it knows: URL, connection, identity, checks of
-// the engine's setup.
-//
-// Drivers that do not stand on the primitive yet keep tags in their own way, and use Advance,
-// HandBack, Update, Revive, Delete and Heal to judge what may be done. They implement Rows, and
-// embed Leases, which turns rows into a hapax.WorkerStore and a PoolStore; and Guarding and
-// Healing, with which store/witness keeps nodes from a store that went back.
+// the engine's setup. Above the primitive the rules stand once: Advance, HandBack, Update, Revive,
+// Delete and Heal judge what may be done to a tag, and [Leases] keeps pools and workers in rows.
 //
 // The suite in store/storetest shows whether a store keeps its promises.
 package driver

@@ -175,70 +175,32 @@ const MaxNamed = 100
 // Guarding is implemented by stores that several nodes may guard (store/witness):
 // the check of the fence, the beat and the change happen in one atomic, durable
 // step, but in a store that Split reports true of. Rules for errors and unknown
-// outcomes are those of hapax.SegmentStore; an error that is the tag's own, such
-// as hapax.ErrTagNotFound, comes with the contact, and the beat may then have
-// been made or not.
+// outcomes are those of hapax.SegmentStore.
 type Guarding interface {
 	Rows
 
 	// Beat makes the beat alone.
 	Beat(ctx context.Context, p Pulse) (Contact, error)
 
-	// AllocateWith is Allocate under a pulse.
-	AllocateWith(ctx context.Context, p Pulse, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, Contact, error)
+	// AllocateAllWith is Allocate under a pulse, for many, in their order; several may be of one
+	// tag. They are one step, but for those that the tag itself does not allow.
+	AllocateAllWith(ctx context.Context, p Pulse, all []AllocateOf) ([]Allocated, Contact, error)
 
-	// HandBackWith is HandBack under a pulse.
-	HandBackWith(ctx context.Context, p Pulse, a hapax.Allocation, next int64) (Contact, error)
+	// HandBackAllWith is HandBack under a pulse, for many tags, each named once. given reports
+	// which of them were handed back; the others are not held any more.
+	HandBackAllWith(ctx context.Context, p Pulse, all []HandBackOf) (given []bool, c Contact, err error)
 
 	// SwapRowWith is SwapRow under a pulse. Workers are rows.
 	SwapRowWith(ctx context.Context, p Pulse, table, name string, old, next []byte) (bool, Contact, error)
 
-	// TagsNamed returns the tags of these names, at most MaxNamed, that it finds, in any
-	// order: in one round trip where the engine can. It may be answered by a server that
+	// TagsNamed returns the tags of these names, at most MaxNamed, that it finds and can read, in
+	// any order: in one round trip where the engine can. It may be answered by a server that
 	// lags behind, so that whoever finds something wrong asks Tag.
 	TagsNamed(ctx context.Context, names []string) ([]hapax.Tag, error)
 
 	// Split reports that beat, fence and change are not one step: the beat is
 	// made before and after the change instead.
 	Split() bool
-}
-
-// A HandBackOf is one hand-back among others: the numbers of an allocation from Next on.
-type HandBackOf struct {
-	hapax.Allocation
-	Next int64
-}
-
-// Together is implemented by stores that hand back the numbers of many tags sooner
-// together than one by one, as a node does that stops.
-type Together interface {
-	// HandsBackTogether reports whether the store, as it was opened, can do so.
-	HandsBackTogether() bool
-
-	// HandBackAllWith is HandBackWith for many tags, each named once. given reports which
-	// of them were handed back; the others are not held any more.
-	HandBackAllWith(ctx context.Context, p Pulse, all []HandBackOf) (given []bool, c Contact, err error)
-}
-
-// An AllocateOf is one allocation among others.
-type AllocateOf struct {
-	Tag  string
-	N    int64
-	Last hapax.GrantKey
-}
-
-// An Allocated is what became of an allocation among others.
-type Allocated struct {
-	hapax.Allocation
-	Err error // one that IsOfTag reports true of; nil: it was made
-}
-
-// TogetherAllocating is implemented by stores in which many allocations take less than as
-// many calls do, as those whose commits wait for a disk.
-type TogetherAllocating interface {
-	// AllocateAllWith is AllocateWith for many, in their order; several may be of one tag.
-	// They are one step, but for those that the tag itself does not allow.
-	AllocateAllWith(ctx context.Context, p Pulse, all []AllocateOf) ([]Allocated, Contact, error)
 }
 
 // IsOfTag reports whether an error of a guarded call says something of the tag or
@@ -249,7 +211,8 @@ func IsOfTag(err error) bool {
 			return true
 		}
 	}
-	return false
+	_, unreadable := errors.AsType[*UnreadableError](err)
+	return unreadable
 }
 
 // Healing is implemented by stores that can be healed (store/witness).

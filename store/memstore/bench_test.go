@@ -7,6 +7,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
+	"github.com/hapax-id/hapax/store/storetest"
 )
 
 // BenchmarkGrant measures what a grant costs beside the engine: alone, and with a heartbeat.
@@ -31,7 +32,7 @@ func BenchmarkGrant(b *testing.B) {
 	b.Run("with a beat", func(b *testing.B) {
 		for i := 0; b.Loop(); i++ {
 			now := driver.Beat{Count: was.Count + 1}
-			if _, c, err := s.AllocateWith(b.Context(), driver.Pulse{Row: "n", Was: was, Now: now}, fmt.Sprint(i%64), 0, ""); err != nil || !c.Met {
+			if _, c, err := storetest.AllocateWith(b.Context(), s, driver.Pulse{Row: "n", Was: was, Now: now}, fmt.Sprint(i%64), 0, ""); err != nil || !c.Met {
 				b.Fatal(c, err)
 			}
 			was = now

@@ -20,6 +20,7 @@ import (
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/mongostore"
+	"github.com/hapax-id/hapax/store/storetest"
 )
 
 // A disturbed store calls a function once, before or after an update of tags.
@@ -104,7 +105,7 @@ func TestHalfStep(t *testing.T) {
 				create(t, other, hapax.Tag{Name: "t"})
 				s := twin(d.Store)
 				for range 2 { // the handle knows the row, and the tag
-					if _, c, err := s.AllocateWith(t.Context(), next(), "t", 10, ""); err != nil || !c.Met {
+					if _, c, err := storetest.AllocateWith(t.Context(), s, next(), "t", 10, ""); err != nil || !c.Met {
 						t.Fatalf("the contact is %+v, error %v", c, err)
 					}
 				}
@@ -114,7 +115,7 @@ func TestHalfStep(t *testing.T) {
 					}
 				}
 				d.armed.Store(true)
-				a, c, err := s.AllocateWith(t.Context(), next(), "t", 10, "")
+				a, c, err := storetest.AllocateWith(t.Context(), s, next(), "t", 10, "")
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -195,7 +196,7 @@ func TestRoundTrips(t *testing.T) {
 	}{
 		"a heartbeat": {func() (driver.Contact, error) { return s.Beat(ctx, next()) }, 2},
 		"a grant": {func() (driver.Contact, error) {
-			_, c, err := s.AllocateWith(ctx, next(), "a", 10, "")
+			_, c, err := storetest.AllocateWith(ctx, s, next(), "a", 10, "")
 			return c, err
 		}, 4},
 		"two grants": {func() (driver.Contact, error) {

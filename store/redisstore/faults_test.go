@@ -14,6 +14,7 @@ import (
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/redisstore"
+	"github.com/hapax-id/hapax/store/storetest"
 )
 
 // A server that keeps everything may crash and come back.
@@ -146,8 +147,8 @@ func TestEmptied(t *testing.T) {
 			"DeleteTag":    func() error { _, err := s.DeleteTag(ctx, "t"); return err },
 			"HandBack":     func() error { return s.HandBack(ctx, granted, granted.Grant.Lo) },
 			"Beat":         func() error { _, err := s.Beat(ctx, pulse); return err },
-			"AllocateWith": func() error { _, _, err := s.AllocateWith(ctx, pulse, "t", 1, ""); return err },
-			"HandBackWith": func() error { _, err := s.HandBackWith(ctx, pulse, granted, granted.Grant.Lo); return err },
+			"AllocateWith": func() error { _, _, err := storetest.AllocateWith(ctx, s, pulse, "t", 1, ""); return err },
+			"HandBackWith": func() error { _, err := storetest.HandBackWith(ctx, s, pulse, granted, granted.Grant.Lo); return err },
 			"SwapRowWith":  func() error { _, _, err := s.SwapRowWith(ctx, pulse, "table", "row", nil, []byte("x")); return err },
 			"HealTag":      func() error { _, err := s.HealTag(ctx, hapax.Tag{Name: "t"}); return err },
 			"Row":          func() error { _, err := s.Row(ctx, "table", "row"); return err },

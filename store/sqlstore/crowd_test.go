@@ -13,6 +13,7 @@ import (
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/sqlstore"
+	"github.com/hapax-id/hapax/store/storetest"
 )
 
 // A crowd is handles that are granted numbers of the same tags, many at a time.
@@ -190,7 +191,7 @@ func TestRowEndsDuringAGrant(t *testing.T) {
 		answers := make(chan answer, 1)
 		_, err := c.handles[1].KV().(driver.LockingKV).StepLocked(t.Context(), []driver.Key{{Table: driver.TableBeats, Name: p.Row}}, func(cells []driver.Cell) (driver.Step, error) {
 			go func() {
-				_, contact, err := c.handles[0].AllocateWith(t.Context(), p, "tag 0", 10, "")
+				_, contact, err := storetest.AllocateWith(t.Context(), c.handles[0], p, "tag 0", 10, "")
 				answers <- answer{contact, err}
 			}()
 			becomes(t, admin(t, c.handles[0]), waiting(c.handles[0], url))

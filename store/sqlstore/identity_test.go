@@ -16,6 +16,7 @@ import (
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/sqlstore"
+	"github.com/hapax-id/hapax/store/storetest"
 )
 
 // warnings collects what Options.Warn receives.
@@ -304,8 +305,8 @@ func TestReplacedStore(t *testing.T) {
 					"SwapRow new":  second(s.SwapRow(t.Context(), "t", "new", nil, []byte("x"))),
 					"SwapRow end":  second(s.SwapRow(t.Context(), "t", "r", next, nil)),
 					"Beat":         second(s.Beat(t.Context(), pulse)),
-					"AllocateWith": third(s.AllocateWith(t.Context(), pulse, "orders", 10, "")),
-					"HandBackWith": second(s.HandBackWith(t.Context(), pulse, a, a.Grant.Lo)),
+					"AllocateWith": third(storetest.AllocateWith(t.Context(), s, pulse, "orders", 10, "")),
+					"HandBackWith": second(storetest.HandBackWith(t.Context(), s, pulse, a, a.Grant.Lo)),
 					"SwapRowWith":  third(s.SwapRowWith(t.Context(), pulse, "t", "r", next, []byte("x"))),
 					"HealTag":      second(s.HealTag(t.Context(), hapax.Tag{Name: "orders"})),
 					"DeleteTag":    second(s.DeleteTag(t.Context(), "orders")),
@@ -413,7 +414,7 @@ func TestOddServerDefaults(t *testing.T) {
 			for i := range 8 {
 				wg.Go(func() {
 					for range 20 {
-						a, c, err := stores[i%2].AllocateWith(context.Background(), pulse, name, 0, "")
+						a, c, err := storetest.AllocateWith(context.Background(), stores[i%2], pulse, name, 0, "")
 						if err != nil || !c.Met {
 							t.Error(c, err)
 							return

@@ -50,20 +50,32 @@ func (f *Faults) Beat(ctx context.Context, p driver.Pulse) (driver.Contact, erro
 	return c, err
 }
 
-// AllocateWith implements driver.Guarding, where the store behind the wrapper does.
-func (f *Faults) AllocateWith(ctx context.Context, p driver.Pulse, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, driver.Contact, error) {
-	return doMet(ctx, f, "AllocateWith", tag, func(g driver.Guarding) (hapax.Allocation, driver.Contact, error) {
-		return g.AllocateWith(ctx, p, tag, n, last)
+// AllocateAllWith implements driver.Guarding, where the store behind the wrapper does. It is one
+// call, on the line of its tag where all are of one.
+func (f *Faults) AllocateAllWith(ctx context.Context, p driver.Pulse, all []driver.AllocateOf) ([]driver.Allocated, driver.Contact, error) {
+	line := lineOf(len(all), func(i int) string { return all[i].Tag })
+	return doMet(ctx, f, "AllocateAllWith", line, func(g driver.Guarding) ([]driver.Allocated, driver.Contact, error) {
+		return g.AllocateAllWith(ctx, p, all)
 	})
 }
 
-// HandBackWith implements driver.Guarding, where the store behind the wrapper does.
-func (f *Faults) HandBackWith(ctx context.Context, p driver.Pulse, a hapax.Allocation, next int64) (driver.Contact, error) {
-	_, c, err := doMet(ctx, f, "HandBackWith", a.Tag.Name, func(g driver.Guarding) (none struct{}, _ driver.Contact, _ error) {
-		c, err := g.HandBackWith(ctx, p, a, next)
-		return none, c, err
+// HandBackAllWith implements driver.Guarding, likewise.
+func (f *Faults) HandBackAllWith(ctx context.Context, p driver.Pulse, all []driver.HandBackOf) ([]bool, driver.Contact, error) {
+	line := lineOf(len(all), func(i int) string { return all[i].Tag.Name })
+	return doMet(ctx, f, "HandBackAllWith", line, func(g driver.Guarding) ([]bool, driver.Contact, error) {
+		return g.HandBackAllWith(ctx, p, all)
 	})
-	return c, err
+}
+
+// lineOf returns the tag of n calls, empty where they are of several.
+func lineOf(n int, tag func(i int) string) (line string) {
+	for i := range n {
+		if i > 0 && tag(i) != line {
+			return ""
+		}
+		line = tag(i)
+	}
+	return line
 }
 
 // SwapRowWith implements driver.Guarding, where the store behind the wrapper does.
@@ -111,29 +123,5 @@ func (f *Faults) HealWorker(ctx context.Context, layout string, w driver.Worker)
 			return driver.Worker{}, err
 		}
 		return h.HealWorker(ctx, layout, w)
-	})
-}
-
-// Together returns the wrapper as a store that makes many allocations in one step, where the
-// store behind it does.
-func (f *Faults) Together() interface {
-	driver.Store
-	driver.Guarding
-	driver.Healing
-	driver.TogetherAllocating
-} {
-	return togetherFaults{f}
-}
-
-type togetherFaults struct{ *Faults }
-
-// AllocateAllWith implements driver.TogetherAllocating. It is one call.
-func (f togetherFaults) AllocateAllWith(ctx context.Context, p driver.Pulse, all []driver.AllocateOf) ([]driver.Allocated, driver.Contact, error) {
-	return doMet(ctx, f.Faults, "AllocateAllWith", "", func(g driver.Guarding) ([]driver.Allocated, driver.Contact, error) {
-		t, err := as[driver.TogetherAllocating](g)
-		if err != nil {
-			return nil, driver.Contact{}, err
-		}
-		return t.AllocateAllWith(ctx, p, all)
 	})
 }

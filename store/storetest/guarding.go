@@ -55,6 +55,24 @@ func (n node) pulse(was, now int64) driver.Pulse {
 	return driver.Pulse{Row: n.row, Was: beat(was), Now: beat(now)}
 }
 
+// AllocateWith is AllocateAllWith for one allocation.
+func AllocateWith(ctx context.Context, s driver.Guarding, p driver.Pulse, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, driver.Contact, error) {
+	made, c, err := s.AllocateAllWith(ctx, p, []driver.AllocateOf{{Tag: tag, N: n, Last: last}})
+	if err != nil || !c.Met {
+		return hapax.Allocation{}, c, err
+	}
+	return made[0].Allocation, c, made[0].Err
+}
+
+// HandBackWith is HandBackAllWith for one hand-back.
+func HandBackWith(ctx context.Context, s driver.Guarding, p driver.Pulse, a hapax.Allocation, next int64) (driver.Contact, error) {
+	given, c, err := s.HandBackAllWith(ctx, p, []driver.HandBackOf{{Allocation: a, Next: next}})
+	if err == nil && c.Met && !given[0] {
+		err = driver.NotHeld(a.Tag.Name)
+	}
+	return c, err
+}
+
 // wantRow reports a row of the process that is not at count.
 func (n node) wantRow(what string, count int64) {
 	n.Helper()
@@ -159,11 +177,11 @@ func (n node) guardedCalls(p driver.Pulse) map[string]func() (bool, driver.Conta
 			return c.Met, c, err
 		},
 		"AllocateWith": func() (bool, driver.Contact, error) {
-			a, c, err := n.guarding.AllocateWith(n.ctx, p, n.create(hapax.Tag{Name: n.name("other")}, hapax.CreateExplicit).Name, 10, "")
+			a, c, err := AllocateWith(n.ctx, n.guarding, p, n.create(hapax.Tag{Name: n.name("other")}, hapax.CreateExplicit).Name, 10, "")
 			return a.Grant.Len() > 0, c, err
 		},
 		"HandBackWith": func() (bool, driver.Contact, error) {
-			c, err := n.guarding.HandBackWith(n.ctx, p, a, 5)
+			c, err := HandBackWith(n.ctx, n.guarding, p, a, 5)
 			return n.tag(tag).Mark == 5, c, err
 		},
 		"SwapRowWith that adds": func() (bool, driver.Contact, error) {
@@ -231,7 +249,7 @@ func checkAllocateWith(e *env) {
 		if i == 2 {
 			size = 0 // the tag's step
 		}
-		a, contact, err := e.guarding.AllocateWith(e.ctx, n.pulse(1, 2+i), tag.Name, size, last.Key)
+		a, contact, err := AllocateWith(e.ctx, e.guarding, n.pulse(1, 2+i), tag.Name, size, last.Key)
 		e.must(err)
 		n.wantMet("AllocateWith", contact)
 		n.wantRow("AllocateWith", 2+i)
@@ -242,13 +260,13 @@ func checkAllocateWith(e *env) {
 		last = a
 	}
 	e.must(e.store.HandBack(e.ctx, last, 44))
-	a, _, err := e.guarding.AllocateWith(e.ctx, n.pulse(6, 7), tag.Name, 3, "")
+	a, _, err := AllocateWith(e.ctx, e.guarding, n.pulse(6, 7), tag.Name, 3, "")
 	e.must(err)
 	equal(e, "the grant after a hand-back", a.Grant, hapax.Grant{Lo: 44, Hi: 47})
 	equal(e, "its token", a.Tag.Token, 1)
 
 	sparse := e.create(hapax.Tag{Name: e.name("sparse"), Start: 7, Delta: 10}, hapax.CreateFirstUse)
-	a, _, err = e.guarding.AllocateWith(e.ctx, n.pulse(7, 8), sparse.Name, 3, "")
+	a, _, err = AllocateWith(e.ctx, e.guarding, n.pulse(7, 8), sparse.Name, 3, "")
 	e.must(err)
 	equal(e, "the grant of a sparse tag", a.Grant, hapax.Grant{Lo: 7, Hi: 37})
 
@@ -260,11 +278,11 @@ func checkAllocateWith(e *env) {
 	for name, want := range map[string]*hapax.Error{
 		"unknown": hapax.ErrTagNotFound, "deleted": hapax.ErrTagDeleted, "snowflake": hapax.ErrKindMismatch, "short": hapax.ErrLineExhausted,
 	} {
-		a, _, err := e.guarding.AllocateWith(e.ctx, n.pulse(8, 9), e.name(name), 10, "")
+		a, _, err := AllocateWith(e.ctx, e.guarding, n.pulse(8, 9), e.name(name), 10, "")
 		e.wantErr("AllocateWith of a tag that is "+name, err, want)
 		equal(e, "what was granted with an error", a.Grant, hapax.Grant{})
 	}
-	_, _, err = e.guarding.AllocateWith(e.ctx, n.pulse(8, 9), tag.Name, -1, "")
+	_, _, err = AllocateWith(e.ctx, e.guarding, n.pulse(8, 9), tag.Name, -1, "")
 	e.wantErr("AllocateWith of less than nothing", err, hapax.ErrInvalidArgument)
 	contact, err := e.guarding.Beat(e.ctx, n.pulse(8, 10))
 	e.must(err)
@@ -279,7 +297,7 @@ func checkHandBackWith(e *env) {
 	below := func(what string, a hapax.Allocation, next int64, p driver.Pulse) {
 		e.Helper()
 		before := e.tag(tag.Name)
-		_, err := e.guarding.HandBackWith(e.ctx, p, a, next)
+		_, err := HandBackWith(e.ctx, e.guarding, p, a, next)
 		e.wantRefusedHandBack(what, err)
 		equal(e, "the tag after "+what, e.tag(tag.Name), before)
 	}
@@ -287,14 +305,14 @@ func checkHandBackWith(e *env) {
 	stale.Tag.Token++
 	below("a hand-back under another token", stale, 5, n.pulse(1, 2))
 	below("a hand-back of what was granted before", first, 5, n.pulse(1, 2))
-	contact, err := e.guarding.HandBackWith(e.ctx, n.pulse(1, 3), a, 4)
+	contact, err := HandBackWith(e.ctx, e.guarding, n.pulse(1, 3), a, 4)
 	e.must(err)
 	n.wantMet("HandBackWith", contact)
 	n.wantRow("HandBackWith", 3)
 	tag.Mark, tag.Token = 4, 1
 	equal(e, "the tag after HandBackWith", e.tag(tag.Name), tag)
 	below("a repeated hand-back", a, 4, n.pulse(1, 3))
-	_, err = e.guarding.HandBackWith(e.ctx, n.pulse(3, 4), a, a.Grant.Hi+1)
+	_, err = HandBackWith(e.ctx, e.guarding, n.pulse(3, 4), a, a.Grant.Hi+1)
 	e.wantErr("a hand-back outside the segment", err, hapax.ErrInvalidArgument)
 	equal(e, "the next grant", e.allocate(tag.Name, 2).Grant, hapax.Grant{Lo: 4, Hi: 6})
 
@@ -444,7 +462,7 @@ func checkGuardRefused(e *env) {
 	} {
 		_, err := e.guarding.Beat(e.ctx, p)
 		e.wantErr("Beat with "+what, err, hapax.ErrInvalidArgument)
-		_, _, err = e.guarding.AllocateWith(e.ctx, p, tag.Name, 1, "")
+		_, _, err = AllocateWith(e.ctx, e.guarding, p, tag.Name, 1, "")
 		e.wantErr("AllocateWith with "+what, err, hapax.ErrInvalidArgument)
 	}
 	n.wantRow("calls that were refused", 1)
@@ -464,7 +482,7 @@ func checkAnyOrder(e *env) {
 		for range 5 {
 			p := n.pulse(1, next.Add(1))
 			tag := tags[rand.IntN(2)]
-			a, contact, err := h.guarding.AllocateWith(ctx, p, tag, 1+rand.Int64N(9), "")
+			a, contact, err := AllocateWith(ctx, h.guarding, p, tag, 1+rand.Int64N(9), "")
 			if err != nil || !contact.Met {
 				return fmt.Errorf("the contact is %+v, error %w", contact, err)
 			}
@@ -494,7 +512,7 @@ func checkManyNodes(e *env) {
 		n := <-nodes
 		var last hapax.GrantKey
 		for i := range int64(8) {
-			a, contact, err := h.guarding.AllocateWith(ctx, n.pulse(1+i, 2+i), tag, 1+rand.Int64N(9), last)
+			a, contact, err := AllocateWith(ctx, h.guarding, n.pulse(1+i, 2+i), tag, 1+rand.Int64N(9), last)
 			if err != nil || !contact.Met {
 				return fmt.Errorf("the contact is %+v, error %w", contact, err)
 			}
@@ -522,7 +540,7 @@ func checkFenceWhileGranting(e *env) {
 		wg.Go(func() {
 			for i := int64(1); !stop.Load(); i++ {
 				before := raised.Load()
-				_, contact, err := h.guarding.AllocateWith(e.ctx, n.pulse(1, 1+i), tag, 1, "")
+				_, contact, err := AllocateWith(e.ctx, h.guarding, n.pulse(1, 1+i), tag, 1, "")
 				switch {
 				case err != nil:
 					e.Errorf("AllocateWith: %v", err)

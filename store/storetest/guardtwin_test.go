@@ -85,18 +85,6 @@ func (k *keeper) Beat(ctx context.Context, p driver.Pulse) (driver.Contact, erro
 	return c.Tell(p, changes, watched)
 }
 
-func (k *keeper) AllocateWith(ctx context.Context, p driver.Pulse, tag string, n int64, last hapax.GrantKey) (a hapax.Allocation, c driver.Contact, err error) {
-	if k.rules.early {
-		p.Now = p.Was
-	}
-	c, err = k.withBeat(ctx, p, func() (err error) { a, err = k.Allocate(ctx, tag, n, last); return err })
-	return a, c, err
-}
-
-func (k *keeper) HandBackWith(ctx context.Context, p driver.Pulse, a hapax.Allocation, next int64) (driver.Contact, error) {
-	return k.withBeat(ctx, p, func() error { return k.HandBack(ctx, a, next) })
-}
-
 func (k *keeper) AllocateAllWith(ctx context.Context, p driver.Pulse, all []driver.AllocateOf) (made []driver.Allocated, c driver.Contact, err error) {
 	if k.rules.early {
 		p.Now = p.Was
@@ -124,8 +112,6 @@ func (k *keeper) TagsNamed(ctx context.Context, names []string) (tags []hapax.Ta
 	}
 	return tags, nil
 }
-
-func (k *keeper) HandsBackTogether() bool { return true }
 
 func (k *keeper) HandBackAllWith(ctx context.Context, p driver.Pulse, all []driver.HandBackOf) (given []bool, c driver.Contact, err error) {
 	given = make([]bool, len(all))

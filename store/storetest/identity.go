@@ -69,8 +69,8 @@ func (e *env) calls(ctx context.Context) map[string]func() error {
 		p := driver.Pulse{Row: e.name("node"), Was: beat(1), Now: beat(2)}
 		a := hapax.Allocation{Grant: hapax.Grant{Lo: 1, Hi: 1}, Tag: hapax.Tag{Name: e.name("t")}, Key: "k", From: 1}
 		calls["Beat"] = func() error { _, err := e.guarding.Beat(ctx, p); return err }
-		calls["AllocateWith"] = func() error { _, _, err := e.guarding.AllocateWith(ctx, p, e.name("t"), 1, ""); return err }
-		calls["HandBackWith"] = func() error { _, err := e.guarding.HandBackWith(ctx, p, a, 1); return err }
+		calls["AllocateWith"] = func() error { _, _, err := AllocateWith(ctx, e.guarding, p, e.name("t"), 1, ""); return err }
+		calls["HandBackWith"] = func() error { _, err := HandBackWith(ctx, e.guarding, p, a, 1); return err }
 		calls["SwapRowWith"] = func() error {
 			_, _, err := e.guarding.SwapRowWith(ctx, p, e.name("table"), "a", nil, []byte("x"))
 			return err

@@ -13,10 +13,6 @@ import (
 // checkHandBackTogether: many hand-backs in one call do what each does in one of its own,
 // and one that is not held any more keeps none of the others back.
 func checkHandBackTogether(e *env) {
-	together, ok := e.guarding.(driver.Together)
-	if !ok || !together.HandsBackTogether() {
-		return
-	}
 	n := e.node("n")
 	var (
 		all  []driver.HandBackOf
@@ -57,7 +53,7 @@ func checkHandBackTogether(e *env) {
 	}
 
 	e.swap(driver.TableFence, driver.RowFence, "", "{}")
-	given, contact, err := together.HandBackAllWith(e.ctx, n.pulse(1, 2), all)
+	given, contact, err := e.guarding.HandBackAllWith(e.ctx, n.pulse(1, 2), all)
 	e.must(err)
 	if contact.Met || contact.Fence == nil {
 		e.Errorf("under a fence the contact is %+v", contact)
@@ -70,7 +66,7 @@ func checkHandBackTogether(e *env) {
 	}
 	e.swap(driver.TableFence, driver.RowFence, "{}", "")
 
-	given, contact, err = together.HandBackAllWith(e.ctx, n.pulse(1, 3), all)
+	given, contact, err = e.guarding.HandBackAllWith(e.ctx, n.pulse(1, 3), all)
 	e.must(err)
 	n.wantMet("HandBackAllWith", contact)
 	n.wantRow("HandBackAllWith", 3)
@@ -78,7 +74,7 @@ func checkHandBackTogether(e *env) {
 		equal(e, fmt.Sprintf("whether %q was handed back", h.Tag.Name), given[i], want[i])
 		equal(e, "the tag", e.tag(h.Tag.Name), tags[i])
 	}
-	given, _, err = together.HandBackAllWith(e.ctx, n.pulse(3, 4), all)
+	given, _, err = e.guarding.HandBackAllWith(e.ctx, n.pulse(3, 4), all)
 	e.must(err)
 	for i, h := range all {
 		if given[i] && !want[i] {
@@ -87,7 +83,7 @@ func checkHandBackTogether(e *env) {
 		equal(e, "the tag after a repeated hand-back", e.tag(h.Tag.Name), tags[i])
 	}
 	all[0].Next = all[0].Grant.Hi + 1
-	_, _, err = together.HandBackAllWith(e.ctx, n.pulse(4, 5), all)
+	_, _, err = e.guarding.HandBackAllWith(e.ctx, n.pulse(4, 5), all)
 	e.wantErr("a hand-back outside the segment", err, hapax.ErrInvalidArgument)
 }
 
@@ -95,10 +91,6 @@ func checkHandBackTogether(e *env) {
 // hand back the same tags at the same time and are granted numbers of them again; none is
 // used twice, and each node is told what it has handed back.
 func checkHandBacksAtOnce(e *env) {
-	together, ok := e.guarding.(driver.Together)
-	if !ok || !together.HandsBackTogether() {
-		return
-	}
 	const nodes, rounds, tags, step, uses = 3, 3, 8, 10, 3
 	names := make([]string, tags)
 	for i := range names {
@@ -127,7 +119,7 @@ func checkHandBacksAtOnce(e *env) {
 		var wg sync.WaitGroup
 		for i, n := range all {
 			wg.Go(func() {
-				given, c, err := handles[i].guarding.(driver.Together).HandBackAllWith(e.ctx, n.pulse(round+1, round+2), held[i])
+				given, c, err := handles[i].guarding.HandBackAllWith(e.ctx, n.pulse(round+1, round+2), held[i])
 				mu.Lock()
 				defer mu.Unlock()
 				if err != nil || !c.Met {
@@ -166,10 +158,6 @@ func checkHandBacksAtOnce(e *env) {
 // checkAllocateTogether: many allocations in one call do what each does in one of its own,
 // and one that a tag does not allow keeps none of the others back.
 func checkAllocateTogether(e *env) {
-	together, ok := e.guarding.(driver.TogetherAllocating)
-	if !ok {
-		return
-	}
 	n := e.node("n")
 	a, b := e.segment("a", 10), e.segment("ä'", 5)
 	first := e.allocate(b.Name, 10)
@@ -191,7 +179,7 @@ func checkAllocateTogether(e *env) {
 	}
 
 	e.swap(driver.TableFence, driver.RowFence, "", "{}")
-	_, contact, err := together.AllocateAllWith(e.ctx, n.pulse(1, 2), all)
+	_, contact, err := e.guarding.AllocateAllWith(e.ctx, n.pulse(1, 2), all)
 	e.must(err)
 	if contact.Met || contact.Fence == nil {
 		e.Errorf("under a fence the contact is %+v", contact)
@@ -199,7 +187,7 @@ func checkAllocateTogether(e *env) {
 	equal(e, "the tag under a fence", e.tag(a.Name), a)
 	e.swap(driver.TableFence, driver.RowFence, "{}", "")
 
-	made, contact, err := together.AllocateAllWith(e.ctx, n.pulse(1, 3), all)
+	made, contact, err := e.guarding.AllocateAllWith(e.ctx, n.pulse(1, 3), all)
 	e.must(err)
 	n.wantMet("AllocateAllWith", contact)
 	n.wantRow("AllocateAllWith", 3)
@@ -219,7 +207,7 @@ func checkAllocateTogether(e *env) {
 	e.wantErr("a hand-back of what others were granted after", e.store.HandBack(e.ctx, made[1].Allocation, 2), hapax.ErrLeaseLost)
 	equal(e, "the next grant of a", e.allocate(a.Name, 1).Grant, hapax.Grant{Lo: 12, Hi: 13})
 
-	_, contact, err = together.AllocateAllWith(e.ctx, n.pulse(9, 10), all)
+	_, contact, err = e.guarding.AllocateAllWith(e.ctx, n.pulse(9, 10), all)
 	e.must(err)
 	n.wantNotMet("allocations of a row that went back", contact)
 }

@@ -54,21 +54,10 @@ func (g *Guarded) Allocate(ctx context.Context, tag string, n int64, last hapax.
 	if err := hapax.ValidateName("tag", tag); err != nil {
 		return hapax.Allocation{}, err
 	}
-	of := driver.AllocateOf{Tag: tag, N: n, Last: last}
-	if s := g.calls.peek(); s != nil {
-		// Without steps of many, calls that wait for each other gain nothing.
-		if _, ok := s.(driver.TogetherAllocating); !ok {
-			all, err := g.allocateAll(ctx, []driver.AllocateOf{of})
-			if err != nil {
-				return hapax.Allocation{}, err
-			}
-			return all[0].Allocation, all[0].Err
-		}
-	}
 	if err := g.awaitServing(ctx); err != nil {
 		return hapax.Allocation{}, err
 	}
-	made, err := g.allocations.do(ctx, of)
+	made, err := g.allocations.do(ctx, driver.AllocateOf{Tag: tag, N: n, Last: last})
 	if err != nil {
 		return hapax.Allocation{}, err
 	}
@@ -93,7 +82,7 @@ func (g *Guarded) allocateAll(ctx context.Context, all []driver.AllocateOf) (mad
 		}
 	}, func(ctx context.Context, s store, p pulse) (got []granted, err error) {
 		var c driver.Contact
-		made, c, err = allocateIn(ctx, s, p.Pulse, all)
+		made, c, err = s.AllocateAllWith(ctx, p.Pulse, all)
 		if err = g.found(ctx, s, p, c, err); err != nil {
 			return nil, err
 		}
@@ -101,9 +90,12 @@ func (g *Guarded) allocateAll(ctx context.Context, all []driver.AllocateOf) (mad
 		ends := make(map[string]Pair, len(all))
 		for i, m := range made {
 			line := TagLine(all[i].Tag)
+			if m.Err == nil {
+				m.Err = g.mended(all[i].Tag)
+			}
 			if m.Err != nil {
 				_, isKnown := known[line]
-				made[i] = driver.Allocated{Err: g.missing(line, isKnown, m.Err)}
+				made[i] = driver.Allocated{Err: g.unreadable(line, g.missing(line, isKnown, m.Err))}
 				continue
 			}
 			one := grantedOf(line, m.Allocation)
@@ -122,23 +114,6 @@ func (g *Guarded) allocateAll(ctx context.Context, all []driver.AllocateOf) (mad
 		return nil, err
 	}
 	return made, nil
-}
-
-// allocateIn makes allocations in a store: one by one where it has no step for many.
-func allocateIn(ctx context.Context, s store, p driver.Pulse, all []driver.AllocateOf) (made []driver.Allocated, c driver.Contact, err error) {
-	if together, ok := s.(driver.TogetherAllocating); ok {
-		return together.AllocateAllWith(ctx, p, all)
-	}
-	made = make([]driver.Allocated, len(all))
-	for i, of := range all {
-		made[i].Allocation, c, err = s.AllocateWith(ctx, p, of.Tag, of.N, of.Last)
-		// An error about the tag is its call's alone. After any other the outcome is unknown, and the
-		// whole step is abandoned: a gap, never a repeat.
-		if made[i].Err = err; err != nil && !driver.IsOfTag(err) || !c.Met {
-			return nil, c, err
-		}
-	}
-	return made, c, nil
 }
 
 // grantedOf returns an allocation as a grant of its tag's line.

@@ -2,7 +2,6 @@ package witness
 
 import (
 	"context"
-	"errors"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/driver"
@@ -26,18 +25,10 @@ func (g *Guarded) HandBack(ctx context.Context, a hapax.Allocation, next int64) 
 	if err := driver.CheckHandBack(a, next); err != nil {
 		return err
 	}
-	h := driver.HandBackOf{Allocation: a, Next: next}
-	// Without steps of many, calls that wait for each other gain nothing.
-	if s := g.calls.peek(); s != nil {
-		if t, ok := s.(driver.Together); !ok || !t.HandsBackTogether() {
-			_, err := g.handBackAll(ctx, []driver.HandBackOf{h})
-			return err
-		}
-	}
 	if err := g.awaitServing(ctx); err != nil {
 		return err
 	}
-	given, err := g.handBacks.do(ctx, h)
+	given, err := g.handBacks.do(ctx, driver.HandBackOf{Allocation: a, Next: next})
 	if err == nil && !given {
 		err = driver.NotHeld(a.Tag.Name)
 	}
@@ -51,7 +42,7 @@ func (g *Guarded) handBackAll(ctx context.Context, all []driver.HandBackOf) ([]b
 		if p.Row == "" {
 			return nil, errAbandoned()
 		}
-		given, c, err := handBackIn(ctx, s, p.Pulse, all)
+		given, c, err := s.HandBackAllWith(ctx, p.Pulse, all)
 		if err = g.found(ctx, s, p, c, err); err != nil {
 			return nil, err
 		}
@@ -65,21 +56,4 @@ func (g *Guarded) handBackAll(ctx context.Context, all []driver.HandBackOf) ([]b
 		g.gaveBack(back)
 		return given, nil
 	})
-}
-
-// handBackIn makes hand-backs in a store: one by one where it has no step for many.
-func handBackIn(ctx context.Context, s store, p driver.Pulse, all []driver.HandBackOf) (given []bool, c driver.Contact, err error) {
-	if t, ok := s.(driver.Together); ok && t.HandsBackTogether() {
-		return t.HandBackAllWith(ctx, p, all)
-	}
-	given = make([]bool, len(all))
-	for i, h := range all {
-		c, err = s.HandBackWith(ctx, p, h.Allocation, h.Next)
-		// A lost lease is an answer about that hand-back alone. Any other error leaves the outcome
-		// unknown, and a hand-back that is made late or twice does nothing: it is not repeated here.
-		if given[i] = err == nil && c.Met; err != nil && (len(all) == 1 || !errors.Is(err, hapax.ErrLeaseLost)) || !c.Met {
-			return nil, c, err
-		}
-	}
-	return given, c, nil
 }

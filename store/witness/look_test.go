@@ -174,7 +174,7 @@ func TestCommands(t *testing.T) {
 		"Allocate":      func(o driver.Store) error { _, err := o.Allocate(ctx, "t", 1, ""); return err },
 		"AcquireWorker": func(o driver.Store) error { _, err := lease(ctx, o); return err },
 		"HandBack": func(o driver.Store) error {
-			return o.HandBack(ctx, hapax.Allocation{Tag: hapax.Tag{Name: "t"}, Grant: hapax.Grant{Lo: 1, Hi: 5}}, 2)
+			return o.HandBack(ctx, hapax.Allocation{Tag: hapax.Tag{Name: "t"}, Grant: hapax.Grant{Lo: 1, Hi: 5}, Key: "k"}, 2)
 		},
 	} {
 		for fenced, want := range map[bool]bool{true: true, false: false} {

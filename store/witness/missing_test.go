@@ -10,7 +10,6 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/driver"
-	"github.com/hapax-id/hapax/store/storetest"
 	"github.com/hapax-id/hapax/store/witness"
 )
 
@@ -41,55 +40,48 @@ func TestTagThatIsCreatedMeanwhile(t *testing.T) {
 }
 
 // What a store that went back says of a tag is neither told nor the end of an issuer that has
-// used the tag, whether allocations are made one by one or many in a step: it issues again,
-// above what it did, when the store was healed.
+// used the tag: it issues again, above what it did, when the store was healed.
 func TestTagThatAStoreLacksWhichWentBack(t *testing.T) {
-	for name, wrap := range map[string]func(*conn) driver.Store{
-		"one by one": func(c *conn) driver.Store { return storetest.NewFaults(c) },
-		"together":   nil,
-	} {
-		for _, fence := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, a fence stands: %v", name, fence), func(t *testing.T) {
-				world(t, func(t *testing.T, f *fleet) {
-					f.wrap = wrap
-					a := f.start("a")
-					f.serve(12*time.Second, a)
-					time.Sleep(1500 * time.Millisecond)
-					backup := f.store.Snapshot()
-					f.create("late")
-					seg, err := hapax.NewSegment(t.Context(), a, "late", hapax.SegmentOptions{Step: 10, MaxStep: 10})
-					if err != nil {
-						t.Fatal(err)
+	for _, fence := range []bool{false, true} {
+		t.Run(fmt.Sprintf("a fence stands: %v", fence), func(t *testing.T) {
+			world(t, func(t *testing.T, f *fleet) {
+				a := f.start("a")
+				f.serve(12*time.Second, a)
+				time.Sleep(1500 * time.Millisecond)
+				backup := f.store.Snapshot()
+				f.create("late")
+				seg, err := hapax.NewSegment(t.Context(), a, "late", hapax.SegmentOptions{Step: 10, MaxStep: 10})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = seg.Close(t.Context()) }()
+				last, err := seg.Next(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				f.store.Restore(backup)
+				if fence {
+					f.fence("another")
+				}
+				if _, err := f.store.Allocate(t.Context(), "late", 10, ""); !errors.Is(err, hapax.ErrTagNotFound) { // from now on the handle knows
+					t.Fatal(err)
+				}
+				f.until("the end of what the issuer has in hand", func() bool {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					defer cancel()
+					id, err := seg.Next(ctx)
+					last = max(last, id)
+					if driver.IsOfTag(err) {
+						t.Errorf("the store was put back, and the issuer is told of the tag: %v", err)
 					}
-					defer func() { _ = seg.Close(t.Context()) }()
-					last, err := seg.Next(t.Context())
-					if err != nil {
-						t.Fatal(err)
-					}
-					f.store.Restore(backup)
-					if fence {
-						f.fence("another")
-					}
-					if _, err := f.store.Allocate(t.Context(), "late", 10, ""); !errors.Is(err, hapax.ErrTagNotFound) { // from now on the handle knows
-						t.Fatal(err)
-					}
-					f.until("the end of what the issuer has in hand", func() bool {
-						ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-						defer cancel()
-						id, err := seg.Next(ctx)
-						last = max(last, id)
-						if driver.IsOfTag(err) {
-							t.Errorf("the store was put back, and the issuer is told of the tag: %v", err)
-						}
-						return err != nil
-					})
-					a.within(30 * time.Second)
-					time.Sleep(2 * time.Second) // failures are told for a second
-					if id, err := seg.Next(t.Context()); err != nil || id <= last {
-						t.Errorf("the store was healed, and the issuer issues %d after %d: %v", id, last, err)
-					}
+					return err != nil
 				})
+				a.within(30 * time.Second)
+				time.Sleep(2 * time.Second) // failures are told for a second
+				if id, err := seg.Next(t.Context()); err != nil || id <= last {
+					t.Errorf("the store was healed, and the issuer issues %d after %d: %v", id, last, err)
+				}
 			})
-		}
+		})
 	}
 }

@@ -167,7 +167,7 @@ func (o *oneShot) Ping(ctx context.Context) error {
 func (o *oneShot) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
 	var all []driver.Allocated
 	err := o.pulsed(ctx, func(p driver.Pulse) (c driver.Contact, err error) {
-		all, c, err = allocateIn(ctx, o.store, p, []driver.AllocateOf{{Tag: tag, N: n, Last: last}})
+		all, c, err = o.AllocateAllWith(ctx, p, []driver.AllocateOf{{Tag: tag, N: n, Last: last}})
 		return c, err
 	})
 	if err == nil {
@@ -178,6 +178,9 @@ func (o *oneShot) Allocate(ctx context.Context, tag string, n int64, last hapax.
 	if err == nil {
 		err = o.tell(ctx)
 	}
+	if err == nil {
+		err = o.judgeOwed(ctx, tag, all[0].Allocation)
+	}
 	if err != nil {
 		return hapax.Allocation{}, err
 	}
@@ -186,7 +189,13 @@ func (o *oneShot) Allocate(ctx context.Context, tag string, n int64, last hapax.
 
 // HandBack implements hapax.SegmentStore.
 func (o *oneShot) HandBack(ctx context.Context, a hapax.Allocation, next int64) error {
-	return o.pulsed(ctx, func(p driver.Pulse) (driver.Contact, error) { return o.HandBackWith(ctx, p, a, next) })
+	return o.pulsed(ctx, func(p driver.Pulse) (driver.Contact, error) {
+		given, c, err := o.HandBackAllWith(ctx, p, []driver.HandBackOf{{Allocation: a, Next: next}})
+		if err == nil && c.Met && !given[0] {
+			err = driver.NotHeld(a.Tag.Name)
+		}
+		return c, err
+	})
 }
 
 // AcquireWorker implements hapax.WorkerStore.

@@ -38,7 +38,7 @@ func (d Driver) manyTags(t *testing.T) {
 	if ok, err := s.(driver.Rows).SwapRow(t.Context(), driver.TableBeats, "n", nil, was.Encode()); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
-	given, c, err := s.(driver.Together).HandBackAllWith(t.Context(), driver.Pulse{Row: "n", Was: was, Now: now}, all)
+	given, c, err := s.(driver.Guarding).HandBackAllWith(t.Context(), driver.Pulse{Row: "n", Was: was, Now: now}, all)
 	if err != nil || !c.Met {
 		t.Fatalf("the contact is %+v, error %v", c, err)
 	}

@@ -7,25 +7,6 @@ import (
 	"github.com/hapax-id/hapax"
 )
 
-// Allocate implements hapax.SegmentStore. It is one round trip while nobody
-// else has changed the tag since this handle last saw it.
-func (b *Base) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
-	var a hapax.Allocation
-	err := b.changeTag(ctx, tag, func(t Tag) (next Tag, err error) {
-		a, next, err = Advance(t, n, last)
-		return next, err
-	})
-	if err != nil {
-		return hapax.Allocation{}, err
-	}
-	return a, nil
-}
-
-// HandBack implements hapax.SegmentStore.
-func (b *Base) HandBack(ctx context.Context, a hapax.Allocation, next int64) error {
-	return b.changeTag(ctx, a.Tag.Name, func(t Tag) (Tag, error) { return HandBack(t, a, next) })
-}
-
 // UpdateTag implements [TagStore].
 func (b *Base) UpdateTag(ctx context.Context, name string, u TagUpdate) (hapax.Tag, error) {
 	floor := int64(0)
@@ -60,24 +41,24 @@ func (b *Base) changeTag(ctx context.Context, name string, f func(Tag) (Tag, err
 	if err := hapax.ValidateName("tag", name); err != nil {
 		return err
 	}
-	return b.update(ctx, tagKey(name), tagChange(name, f))
+	return b.update(ctx, changeOfTag(name, f))
 }
 
-// tagChange is f as a change of the tag's row.
-func tagChange(name string, f func(Tag) (Tag, error)) changing {
-	return func(row held) (held, error) {
+// changeOfTag is f as the change of the tag's row.
+func changeOfTag(name string, f func(Tag) (Tag, error)) *rowChange {
+	return &rowChange{key: tagKey(name), to: func(row held) (held, error) {
 		t, err := row.tagNamed(name)
+		if err == nil && t.Name == "" {
+			err = notFound(name)
+		}
+		if err == nil {
+			t, err = f(t)
+		}
 		if err != nil {
 			return held{}, err
 		}
-		if t.Name == "" {
-			return held{}, notFound(name)
-		}
-		if t, err = f(t); err != nil {
-			return held{}, err
-		}
 		return heldTag(t), nil
-	}
+	}}
 }
 
 // tagNamed returns the tag that a row holds; without a name where there is none.
@@ -107,7 +88,7 @@ func (b *Base) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateMo
 	def.Deleted, def.Token = false, 0
 	var created hapax.Tag
 	missing := held{Cell: Cell{Known: b.opts.ByValue}}
-	err = b.updateFrom(ctx, tagKey(def.Name), missing, func(row held) (held, error) {
+	err = b.update(ctx, &rowChange{key: tagKey(def.Name), guess: missing, to: func(row held) (held, error) {
 		old, err := row.tagNamed(def.Name)
 		if err != nil {
 			return held{}, err
@@ -119,7 +100,7 @@ func (b *Base) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateMo
 			}
 		}
 		return heldTag(old.Redefined(created)), nil
-	})
+	}})
 	if err != nil {
 		return hapax.Tag{}, err
 	}
@@ -132,7 +113,7 @@ func (b *Base) HealTag(ctx context.Context, def hapax.Tag) (hapax.Tag, error) {
 		return hapax.Tag{}, err
 	}
 	var healed Tag
-	err := b.update(ctx, tagKey(def.Name), func(row held) (held, error) {
+	err := b.update(ctx, &rowChange{key: tagKey(def.Name), to: func(row held) (held, error) {
 		old, err := row.tagNamed(def.Name)
 		if err == nil {
 			healed, err = Heal(old, def)
@@ -141,7 +122,7 @@ func (b *Base) HealTag(ctx context.Context, def hapax.Tag) (hapax.Tag, error) {
 			return held{}, err
 		}
 		return heldTag(healed), nil
-	})
+	}})
 	if err != nil {
 		return hapax.Tag{}, err
 	}
@@ -173,10 +154,9 @@ func (b *Base) Tags(ctx context.Context, after string, limit int) ([]hapax.Tag, 
 	tags := make([]hapax.Tag, len(rows))
 	for i, row := range rows {
 		t, err := decodeTag(row.Name, row.Value)
-		if err != nil {
-			return nil, err
+		if tags[i] = t.Tag; err != nil {
+			tags[i] = hapax.Tag{Name: row.Name, Kind: hapax.KindUnreadable}
 		}
-		tags[i] = t.Tag
 	}
 	return tags, nil
 }
@@ -204,11 +184,9 @@ func (b *Base) TagsNamed(ctx context.Context, names []string) ([]hapax.Tag, erro
 		if cell.Value == nil {
 			continue
 		}
-		t, err := decodeTag(names[i], cell.Value)
-		if err != nil {
-			return nil, err
+		if t, err := decodeTag(names[i], cell.Value); err == nil {
+			tags = append(tags, t.Tag)
 		}
-		tags = append(tags, t.Tag)
 	}
 	return tags, nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/driver"
+	"github.com/hapax-id/hapax/store/storetest"
 )
 
 // many grants ten numbers of each of so many tags, and returns how six of them go back.
@@ -131,7 +132,7 @@ func TestRefusedForNoReason(t *testing.T) {
 		t.Errorf("the beat: %+v, error %v", c, err)
 	}
 	m.spoil = 3
-	if a, c, err := s.AllocateWith(t.Context(), p, "tag 0", 1, ""); err != nil || !c.Met || a.Grant != (hapax.Grant{Lo: 11, Hi: 12}) {
+	if a, c, err := storetest.AllocateWith(t.Context(), s, p, "tag 0", 1, ""); err != nil || !c.Met || a.Grant != (hapax.Grant{Lo: 11, Hi: 12}) {
 		t.Errorf("the grant: %+v, %+v, error %v", a, c, err)
 	}
 	m.spoil = 3

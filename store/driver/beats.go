@@ -1,0 +1,89 @@
+package driver
+
+import (
+	"context"
+	"time"
+)
+
+// The rows that a beat looks at, besides the process's own.
+var (
+	fenceKey   = Key{TableFence, RowFence}
+	joinsKey   = Key{TableGuard, RowJoins}
+	changesKey = Key{TableGuard, RowChanges} // of a beat alone
+)
+
+// step is a step of a KV under the pulse, if there is one, with changes that are done or not each
+// by itself.
+func (p *Pulse) step(each ...Change) Step {
+	if p == nil {
+		return Step{Each: each}
+	}
+	own := Key{TableBeats, p.Row}
+	return Step{
+		If:    []Cond{{Key: own, Least: p.Was.Encode()}, {Key: fenceKey}},
+		Raise: []Put{{own, p.Now.Encode()}},
+		Each:  each,
+		Look:  []Key{joinsKey},
+	}
+}
+
+// contactOf is what a step under the pulse has found. A step that was not done is of the
+// same contact where its conditions would hold by now.
+func (p *Pulse) contactOf(r Result) (Contact, error) {
+	if p == nil {
+		return Contact{Met: true}, nil
+	}
+	own, fence := p.Now.Encode(), []byte(nil)
+	if !r.Met {
+		own, fence = r.If[0].Value, r.If[1].Value
+	}
+	c, err := p.Judge(own, fence, r.Look[0].Value)
+	c.Primary = r.Primary
+	return c, err
+}
+
+// beat makes the beat alone, however often that is lost to others.
+func (b *Base) beat(ctx context.Context, p Pulse) (Contact, error) {
+	step := p.step()
+	step.Look = append(step.Look, changesKey)
+	if p.Watch != "" {
+		step.Look = append(step.Look, Key{TableBeats, p.Watch})
+	}
+	for lost := 0; ; lost++ {
+		sent := time.Now()
+		r, err := b.kv.Step(ctx, step)
+		if err != nil {
+			return Contact{}, err
+		}
+		c, err := p.contactOf(r)
+		if err != nil {
+			return c, err
+		}
+		if r.Met || !c.Met {
+			var watched Cell
+			if p.Watch != "" {
+				watched = r.Look[2]
+			}
+			if !watched.Known {
+				p.Watch = ""
+			}
+			return c.Tell(p, r.Look[1].Value, watched.Value)
+		}
+		if err := pause(ctx, lost, time.Since(sent)); err != nil {
+			return Contact{}, b.calls.Unavailable(ctx, err)
+		}
+	}
+}
+
+// Beat implements [Guarding].
+func (b *Base) Beat(ctx context.Context, p Pulse) (Contact, error) {
+	if err := p.Check(); err != nil {
+		return Contact{}, err
+	}
+	ctx, cancel, err := b.calls.Begin(ctx)
+	if err != nil {
+		return Contact{}, err
+	}
+	defer cancel()
+	return b.beat(ctx, p)
+}
