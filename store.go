@@ -13,6 +13,10 @@ type Kind string
 const (
 	KindSegment   Kind = "segment"
 	KindSnowflake Kind = "snowflake"
+
+	// KindUnreadable is that of a tag in a list whose definition in the store cannot be read,
+	// such as after an edit by hand. Calls for the tag fail until that is mended.
+	KindUnreadable Kind = "unreadable"
 )
 
 // A Tag is one name that numbers are issued for, as the store keeps it.

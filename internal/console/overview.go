@@ -71,7 +71,7 @@ func aboutLink(nodes []nodeView, alarm, about string) string {
 		if !uses(nodes, api.KindTag, about) && uses(nodes, api.KindPool, about) {
 			kind = api.KindPool
 		}
-	case service.AlarmFloor:
+	case service.AlarmFloor, service.AlarmUnreadable:
 	default:
 		return ""
 	}

@@ -24,6 +24,12 @@ func (d *doctor) floors(ctx context.Context, store driver.Store) {
 		}
 		for _, t := range page {
 			after = t.Name
+			if t.Kind == hapax.KindUnreadable {
+				if _, err := store.Tag(ctx, t.Name); err != nil {
+					d.add(HarmDanger, "tags", hapax.Message(err), "correct the row", signals.SeeAlarm(service.AlarmUnreadable))
+				}
+				continue
+			}
 			columns := define.FloorsOf(t)
 			if t.Deleted || len(columns) == 0 {
 				continue

@@ -38,6 +38,7 @@ const (
 	AlarmCertificateBad = "certificate_bad"
 	AlarmConfig         = "config_bad"
 	AlarmFloor          = "mark_behind_data"
+	AlarmUnreadable     = "tag_unreadable"
 )
 
 // EventAlarm is the kind of the event that an alarm was raised, and EventAlarmCleared
@@ -237,6 +238,7 @@ func (hl *health) tellAlarm(kind hapax.EventKind, a api.Alarm) {
 func (hl *health) conditions(ctx context.Context, now time.Time) []Condition {
 	all := hl.alarms.recent(now)
 	all = append(all, hl.floorConditions(now)...)
+	all = append(all, hl.unreadableConditions()...)
 	if hl.opts.Conditions != nil {
 		all = append(all, hl.opts.Conditions(now)...)
 	}
@@ -284,6 +286,23 @@ func Advise(st witness.Status) (see, command string) {
 		command = signals.CheckOf(see)
 	}
 	return see, command
+}
+
+// unreadableConditions tells of tags that cannot be read in the store, as of the last review.
+func (hl *health) unreadableConditions() (all []Condition) {
+	hl.mu.Lock()
+	defer hl.mu.Unlock()
+	for _, tag := range slices.Sorted(maps.Keys(hl.unreadable)) {
+		all = append(all, Condition{Alarm: AlarmUnreadable, About: tag, Detail: hl.unreadable[tag]})
+	}
+	return all
+}
+
+// noteUnreadable takes the tags that cannot be read in the store, and why.
+func (hl *health) noteUnreadable(tags map[string]string) {
+	hl.mu.Lock()
+	defer hl.mu.Unlock()
+	hl.unreadable = tags
 }
 
 // lineConditions tells of tags and pools that cannot issue, or not for long, where the

@@ -377,7 +377,7 @@ func TestAlarmOfAPluginThatFails(t *testing.T) {
 func TestAlarmsAreInTheRunbook(t *testing.T) {
 	known := []string{
 		AlarmStoreLost, AlarmWentBack, AlarmNotJoined, AlarmDiskFull, AlarmBudget, AlarmForecast, AlarmCannot, AlarmRollback, AlarmSkew, AlarmWorkers,
-		AlarmPoisoned, AlarmRecords, AlarmPlugin, AlarmBeside, AlarmWrongTokens, AlarmConnections, AlarmCertificate, AlarmCertificateBad, AlarmConfig, AlarmFloor,
+		AlarmPoisoned, AlarmRecords, AlarmPlugin, AlarmBeside, AlarmWrongTokens, AlarmConnections, AlarmCertificate, AlarmCertificateBad, AlarmConfig, AlarmFloor, AlarmUnreadable,
 	}
 	slices.Sort(known)
 	if all := signals.Alarms(); !slices.Equal(all, known) {

@@ -341,6 +341,11 @@ func (fs *floors) tagsOfPool(ctx context.Context, pool string) (all []hapax.Tag,
 		for _, t := range page {
 			after = t.Name
 			seen[t.Name] = true
+			if t.Kind == hapax.KindUnreadable { // it may be of this pool, and have columns
+				if t, err = s.store.Store.Tag(ctx, t.Name); err != nil {
+					return nil, err
+				}
+			}
 			if !t.Deleted && t.Kind == hapax.KindSnowflake && t.Pool == pool && len(define.FloorsOf(t)) > 0 {
 				all = append(all, t)
 			}

@@ -86,8 +86,9 @@ type health struct {
 	failures map[string]failing // of plugins; lookOut's alone
 	leaving  atomic.Bool        // Readiness says that this is not to be called any more
 
-	mu     sync.Mutex    // guards asking; never held while waiting
-	asking chan struct{} // closed when the store has answered Readiness; nil: it is not asked
+	mu         sync.Mutex        // guards the fields below; never held while waiting
+	asking     chan struct{}     // closed when the store has answered Readiness; nil: it is not asked
+	unreadable map[string]string // tags that cannot be read in the store, and why, as of the last review
 }
 
 // state returns the store's trouble, and whether it is slow. It asks the store, and waits

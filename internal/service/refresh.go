@@ -67,7 +67,13 @@ func (s *Service) begin(ctx context.Context) error {
 // or is another than it was. It also learns the layouts of the pools.
 func (s *Service) review(ctx context.Context) error {
 	var lines lineReview
+	unreadable := map[string]string{}
 	_, err := s.each(ctx, func(t hapax.Tag) {
+		if t.Kind == hapax.KindUnreadable && len(unreadable) < maxAlarms {
+			if _, err := s.store.Tag(ctx, t.Name); errors.Is(err, hapax.ErrStoreCorrupt) {
+				unreadable[t.Name] = hapax.Message(err)
+			}
+		}
 		lines.see(s, t, s.now())
 		if l := s.tags.find(t.Name); l != nil && !l.matches(t) {
 			s.drop(l)
@@ -80,6 +86,7 @@ func (s *Service) review(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.noteUnreadable(unreadable)
 	if !s.opts.OneShot {
 		lines.retire(ctx, s)
 	}

@@ -28,6 +28,14 @@ var harmful = []Trouble{
 		Not:   "Do not take floor_from away to begin where the store says.",
 	},
 	{
+		ID: "tag-unreadable", Title: "The row of a tag cannot be read",
+		Alarms: []string{"tag_unreadable"}, Alerts: []string{"HapaxTagUnreadable"},
+		Means: "The row of one tag in the store is no definition of a tag. This tag is refused; the others go on, and nodes start, join and heal the store without it.",
+		Cause: "An edit by hand, or a version that knows more of tags.",
+		Do:    "The alarm names the row and what is wrong with it. Correct it with the engine's own tools, with a mark at or above every number that was used, or dump the store, correct the line and load it (docs/operating.md). The nodes compare the row with what they know, raise it where it is lower, and issue from the tag again.",
+		Not:   "Do not remove the row: a fleet that has lost its data directories would begin the tag anew.",
+	},
+	{
 		ID: "floor-unread", Title: "A tag waits for its columns to be read",
 		Codes:    []string{"floor_unread"},
 		Messages: []string{"a tag is refused: no witness knows how far it was issued, and its columns cannot be read", "the columns of a tag that was refused are read again"},

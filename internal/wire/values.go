@@ -65,10 +65,14 @@ func Tag(m *hapaxv1.Tag) (hapax.Tag, error) {
 	return t, &hapax.ValueError{Field: "kind", Value: int64(m.GetKind()), Allowed: "KIND_SEGMENT or KIND_SNOWFLAKE", Err: hapax.ErrInvalidArgument}
 }
 
-// Tags returns the tags of messages.
+// Tags returns the tags of messages. One that the server cannot read has no kind in its message.
 func Tags(ms []*hapaxv1.Tag) ([]hapax.Tag, error) {
 	tags := make([]hapax.Tag, len(ms))
 	for i, m := range ms {
+		if m.GetKind() == hapaxv1.Kind_KIND_UNSPECIFIED {
+			tags[i] = hapax.Tag{Name: m.GetName(), Kind: hapax.KindUnreadable}
+			continue
+		}
 		var err error
 		if tags[i], err = Tag(m); err != nil {
 			return nil, err

@@ -21,7 +21,8 @@ func (b *Base) RaiseTag(ctx context.Context, name string, mark int64) (hapax.Tag
 }
 
 // RaiseAll raises the mark of every tag by so many numbers, and of every worker by so much time
-// beyond its mark and beyond now, but not beyond the end of its line. Every lease ends.
+// beyond its mark and beyond now, but not beyond the end of its line. Every lease ends. A tag that
+// cannot be read cannot be raised, and ends it with an [UnreadableError].
 func (b *Base) RaiseAll(ctx context.Context, numbers int64, margin time.Duration) (raised []Raised, err error) {
 	const page = 10_000
 	for after, more := "", true; more; {
@@ -30,7 +31,7 @@ func (b *Base) RaiseAll(ctx context.Context, numbers int64, margin time.Duration
 			return nil, err
 		}
 		for _, t := range tags {
-			if after = t.Name; t.Kind != hapax.KindSegment {
+			if after = t.Name; t.Kind == hapax.KindSnowflake {
 				continue
 			}
 			to, err := b.RaiseTag(ctx, t.Name, min(t.Mark, hapax.MaxMark-numbers)+numbers)

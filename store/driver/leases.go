@@ -76,6 +76,13 @@ func EncodeRow(row any) []byte {
 // written by a later version or by hand: it is refused, because rewriting the
 // row would drop it.
 func DecodeRow(table, name string, value []byte, row any) error {
+	if err := decodeStrictly(table, name, value, row); err != nil {
+		return fmt.Errorf("%w: %w", hapax.ErrStoreCorrupt, err)
+	}
+	return nil
+}
+
+func decodeStrictly(table, name string, value []byte, row any) error {
 	d := json.NewDecoder(bytes.NewReader(value))
 	d.DisallowUnknownFields()
 	err := d.Decode(row)
@@ -83,7 +90,7 @@ func DecodeRow(table, name string, value []byte, row any) error {
 		err = fmt.Errorf("something follows the object")
 	}
 	if err != nil {
-		return fmt.Errorf("%w: row %q of table %q: %w", hapax.ErrStoreCorrupt, name, table, err)
+		return fmt.Errorf("row %q of table %q: %w", name, table, err)
 	}
 	return nil
 }

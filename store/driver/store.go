@@ -39,7 +39,8 @@ type TagStore interface {
 	Tag(ctx context.Context, name string) (hapax.Tag, error)
 
 	// Tags returns up to limit tags, tombstones among them, whose names come
-	// after the given one, in the byte order of their names.
+	// after the given one, in the byte order of their names. One that cannot be read is of
+	// hapax.KindUnreadable, and has a name alone.
 	Tags(ctx context.Context, after string, limit int) ([]hapax.Tag, error)
 
 	// UpdateTag changes a live tag (see TagUpdate) in one atomic step and returns

@@ -75,13 +75,28 @@ func appendText(raw []byte, text string) []byte {
 	return append(append(append(raw, '"'), text...), '"')
 }
 
-// decodeTag reads the row of a tag.
+// An UnreadableError is the error of calls for a tag whose row cannot be read. It matches
+// hapax.ErrStoreCorrupt, and says nothing of other tags.
+type UnreadableError struct {
+	Tag   string
+	Cause error // what is wrong with the row
+}
+
+func (u *UnreadableError) Error() string {
+	return fmt.Sprintf("%v: tag %q: %s; correct its row in the store, with a mark at or above every number that was used: nothing is granted of it until then, and other tags go on",
+		hapax.ErrStoreCorrupt, u.Tag, hapax.Message(u.Cause))
+}
+
+// Unwrap returns hapax.ErrStoreCorrupt.
+func (u *UnreadableError) Unwrap() error { return hapax.ErrStoreCorrupt }
+
+// decodeTag reads the row of a tag. It fails with an [UnreadableError].
 func decodeTag(name string, raw []byte) (Tag, error) {
 	r, ok := scanTag(raw)
 	if !ok {
 		r = tagRow{}
-		if err := DecodeRow("tags", name, raw, &r); err != nil {
-			return Tag{}, err
+		if err := decodeStrictly("tags", name, raw, &r); err != nil {
+			return Tag{}, &UnreadableError{name, err}
 		}
 	}
 	tag := hapax.Tag{
@@ -89,7 +104,7 @@ func decodeTag(name string, raw []byte) (Tag, error) {
 		Delta: r.Delta, Remainder: r.Remainder, Pool: r.Pool, Extra: r.Extra, Deleted: r.Deleted,
 	}
 	if whole, err := tag.WithDefaults(); err != nil || whole != tag || tag.Mark > hapax.MaxMark || r.Token < 0 || r.Token > MaxToken || r.Run < 0 || r.Run > tag.Mark {
-		return Tag{}, fmt.Errorf("%w: row %q of table \"tags\" is no definition of a tag: %.500q", hapax.ErrStoreCorrupt, name, raw)
+		return Tag{}, &UnreadableError{name, fmt.Errorf("row %q of table \"tags\" is no definition of a tag: %.500q", name, raw)}
 	}
 	return Tag{Tag: tag, KeyHash: r.KeyHash, Run: r.Run}, nil
 }

@@ -114,6 +114,7 @@ func TestAnyFailedCallIsAnError(t *testing.T) {
 	acquire := func(ctx context.Context, s hapax.WorkerStore) (hapax.Lease, error) {
 		return s.AcquireWorker(ctx, hapax.AcquireRequest{Pool: "p", Layout: layout, Workers: hapax.WorkerRange{Lo: 0, Hi: 8}, Holder: "h", Term: testTerm()})
 	}
+	guard := []string{"list guard"}                                                    // of its rows only those count that tell what is owed
 	removed := []string{"list processes", "list beats", "list guard", "list evidence"} // whatever they say
 	for name, c := range map[string]struct {
 		set     set
@@ -163,7 +164,7 @@ func TestAnyFailedCallIsAnError(t *testing.T) {
 		"heal, after a decision": {set: healing(func(c *scene, ctx context.Context, s store, _ *Fence, _ []byte) error { return c.g.heal(ctx, s) }, func(c *scene) {
 			c.put(driver.TableFence, driver.RowFence, nil)
 			c.decided(1, func(d *decision) { d.Heard = manyRuns() })
-		})},
+		}), whole: guard},
 		"giveEvidence": {set: healing(func(c *scene, ctx context.Context, s store, f *Fence, _ []byte) error {
 			return c.g.giveEvidence(ctx, s, f.Ask)
 		})},
@@ -175,7 +176,7 @@ func TestAnyFailedCallIsAnError(t *testing.T) {
 			r := c.g.witness.snapshot()
 			_, err := c.g.raise(ctx, s, &account{lines: lines{r.Lines, r.Defs}})
 			return err
-		})},
+		}), whole: guard},
 		"decide": {set: healing(func(c *scene, ctx context.Context, s store, f *Fence, raw []byte) error {
 			r := c.g.witness.snapshot()
 			return c.g.decide(ctx, s, f, raw, &account{
@@ -201,7 +202,7 @@ func TestAnyFailedCallIsAnError(t *testing.T) {
 		}, func(c *scene) {
 			c.decided(1, func(d *decision) { d.Heard = manyRuns() })
 			c.put(driver.TableFence, driver.RowFence, nil)
-		})},
+		}), whole: guard},
 		"complete": {set: simple(func(c *scene, ctx context.Context, s store) error {
 			d, _, err := readDecision(ctx, s)
 			if err != nil {

@@ -116,6 +116,8 @@ func (g *Guarded) compareTags(ctx context.Context, s store, names []string) erro
 		switch t, err := s.Tag(ctx, name); { // a server that lagged behind may have answered
 		case errors.Is(err, hapax.ErrTagNotFound), errors.Is(err, hapax.ErrStoreRolledBack):
 			return g.isBehind(lacksLine(TagLine(name), want, Pair{}))
+		case isUnreadable(err):
+			g.block(TagLine(name))
 		case err != nil:
 			return unavailable(err)
 		case Pair{t.Token, t.Mark}.Less(want):

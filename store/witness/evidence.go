@@ -374,7 +374,10 @@ func (g *Guarded) raise(ctx context.Context, s store, a *account) ([]Raised, err
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	wants := a.wants(have)
+	if err := a.owe(ctx, s, have); err != nil {
+		return nil, err
+	}
+	wants := a.lacking(have)
 	var (
 		mu     sync.Mutex
 		raised []Raised

@@ -482,7 +482,7 @@ func (g *Guarded) Tag(ctx context.Context, name string) (hapax.Tag, error) {
 	return asServing(ctx, g, func(ctx context.Context, s store) (hapax.Tag, error) {
 		_, known := g.witness.Pair(TagLine(name))
 		t, err := s.Tag(ctx, name)
-		return t, g.missing(TagLine(name), known, err)
+		return t, g.unreadable(TagLine(name), g.missing(TagLine(name), known, err))
 	})
 }
 

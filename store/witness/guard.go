@@ -50,6 +50,7 @@ type Guarded struct {
 	pace    pace
 	told    Status           // as Options.Changed was told last
 	fresh   map[string]int64 // lines that were granted lately; see grantedLocked
+	blocked map[string]bool  // lines that could not be read; see blocked.go
 
 	gone     bool          // no store was found where this node's was, in the last turn
 	goneAt   time.Duration // since when

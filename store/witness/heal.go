@@ -203,7 +203,7 @@ func (g *Guarded) propose(ctx context.Context, s store, f *Fence) error {
 	if err != nil {
 		return unavailable(err)
 	}
-	floor := proposedFloor(h.findMissing().lines, have)
+	floor := proposedFloor(h.findMissing().lines, have.lines)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.proposal = proposal{of, f.ID, floor}
@@ -385,6 +385,10 @@ func (g *Guarded) catchUp(ctx context.Context, s store, d *decision, id string) 
 	case still == nil || still.decisionID != d.decisionID: // the lines may be of a copy from before
 		return fmt.Errorf("%w: the store has gone back while it was read", hapax.ErrStoreUnavailable)
 	}
+	owed, err := readOwed(ctx, s)
+	if err != nil {
+		return err
+	}
 	before := g.witness.snapshot()
 	if !heard && len(before.Lines) > 0 {
 		if err := g.amend(ctx, s, before, have, d); err != nil {
@@ -396,6 +400,9 @@ func (g *Guarded) catchUp(ctx context.Context, s store, d *decision, id string) 
 		// In one change: a half of it would make the store look behind, or hide that it is.
 		b.Store, b.Decision, b.Joins, b.Compacted, b.Latch = id, &d.decisionID, d.Joins, d.Joins, &latch{}
 		b.Lines, b.Defs = have.pairs, have.defsFor(before) // from now on it attests for all that had joined
+		for line, p := range owed.above(before) {
+			b.Lines[line] = b.Lines[line].max(p)
+		}
 		return nil
 	})
 	if err != nil {
@@ -512,7 +519,11 @@ func (g *Guarded) decide(ctx context.Context, s store, f *Fence, raw []byte, a *
 	if err != nil {
 		return unavailable(err)
 	}
-	if len(a.wants(have)) > 0 { // a copy from before was put back before that word was written
+	owed, err := readOwed(ctx, s)
+	if err != nil {
+		return err
+	}
+	if len(a.lacking(have)) > 0 || !owed.covers(a, have) { // a copy from before was put back before that word was written
 		return fmt.Errorf("%w: the store has gone back while it was healed", hapax.ErrStoreUnavailable)
 	}
 	latest, old, err := readDecision(ctx, s)

@@ -153,8 +153,8 @@ func (l lines) add(pairs map[string]Pair, defs map[string]def) {
 const tagPage = 5000
 
 // eachLine calls line for each line of a store, and define for its definition, a
-// page at a time: there may be a million.
-func eachLine(ctx context.Context, s driver.Store, line func(name string, p Pair), define func(name string, d def)) error {
+// page at a time: there may be a million. It calls unread for one that cannot be read.
+func eachLine(ctx context.Context, s driver.Store, line func(name string, p Pair), define func(name string, d def), unread func(name string)) error {
 	for after := ""; ; {
 		page, err := s.Tags(ctx, after, tagPage)
 		if err != nil {
@@ -163,6 +163,10 @@ func eachLine(ctx context.Context, s driver.Store, line func(name string, p Pair
 		for _, t := range page {
 			after = t.Name
 			name := TagLine(t.Name)
+			if t.Kind == hapax.KindUnreadable {
+				unread(name)
+				continue
+			}
 			line(name, Pair{t.Token, t.Mark})
 			define(name, defOf(t))
 		}
@@ -187,21 +191,28 @@ func eachLine(ctx context.Context, s driver.Store, line func(name string, p Pair
 	return nil
 }
 
+// Stored are all lines of a store.
+type stored struct {
+	lines
+	unread map[string]bool // lines that cannot be read; see blocked.go
+}
+
 // readLines returns all lines of a store.
-func readLines(ctx context.Context, s driver.Store) (lines, error) {
-	all := newLines()
+func readLines(ctx context.Context, s driver.Store) (stored, error) {
+	all := stored{newLines(), map[string]bool{}}
 	err := eachLine(ctx, s, func(name string, p Pair) { all.pairs[name] = p }, func(name string, d def) {
 		if d != (def{}) {
 			all.defs[name] = d
 		}
-	})
+	}, func(name string) { all.unread[name] = true })
 	return all, err
 }
 
 // A comparison is a store's lines against a record of some of them.
 type comparison struct {
-	news  lines // higher than was known, or defined otherwise
-	count int   // of the lines that were known
+	news   lines // higher than was known, or defined otherwise
+	count  int   // of the lines that were known
+	unread map[string]bool
 
 	behind     bool // one is lower, or not there:
 	line       string
@@ -210,7 +221,7 @@ type comparison struct {
 
 // compareLines compares the lines of a store with a witness's record of them.
 func compareLines(ctx context.Context, s driver.Store, known record) (comparison, error) {
-	c := comparison{news: newLines()}
+	c := comparison{news: newLines(), unread: map[string]bool{}}
 	err := eachLine(ctx, s, func(name string, p Pair) {
 		want, ok := known.Lines[name]
 		switch {
@@ -226,6 +237,11 @@ func compareLines(ctx context.Context, s driver.Store, known record) (comparison
 		if known.Defs[name] != d {
 			c.news.defs[name] = d
 		}
+	}, func(name string) {
+		c.unread[name] = true
+		if _, ok := known.Lines[name]; ok { // it is there, and nobody can tell whether it went back
+			c.count++
+		}
 	})
 	if err != nil || c.behind || c.count == len(known.Lines) {
 		return c, err
@@ -235,7 +251,7 @@ func compareLines(ctx context.Context, s driver.Store, known record) (comparison
 		return c, err
 	}
 	for name, want := range known.Lines {
-		if p, ok := all.pairs[name]; !ok || p.Less(want) {
+		if p, ok := all.pairs[name]; (!ok || p.Less(want)) && !all.unread[name] {
 			c.lacks(name, want, p)
 		}
 	}

@@ -313,9 +313,9 @@ func (g *Guarded) judgeStatement(ctx context.Context, s store, st Statement, h *
 	}
 	now := with.findMissing()
 	a.Missing = now.missing
-	known, tag := highest(now.lines, have)
-	a.Proposed = proposedFloor(now.lines, have)
-	for line, p := range now.wants(have) {
+	known, tag := highest(now.lines, have.lines)
+	a.Proposed = proposedFloor(now.lines, have.lines)
+	for line, p := range now.lacking(have) {
 		a.Raised = append(a.Raised, raisedOf(line, have.pairs[line].Mark, p.Mark))
 	}
 	slices.SortFunc(a.Raised, func(x, y Raised) int { return strings.Compare(x.String(), y.String()) })
@@ -535,7 +535,7 @@ func (g *Guarded) Nodes(ctx context.Context) ([]Node, error) {
 // was assumed. It compares marks and not pairs, since the decision has raised all tokens.
 // Numbers that it used above the assumed mark may have been granted again: they are told,
 // and nobody is stopped.
-func (g *Guarded) amend(ctx context.Context, s store, before record, have lines, d *decision) error {
+func (g *Guarded) amend(ctx context.Context, s store, before record, have stored, d *decision) error {
 	healer, err := healing(s)
 	if err != nil {
 		return err
@@ -550,6 +550,12 @@ func (g *Guarded) amend(ctx context.Context, s store, before record, have lines,
 	}
 	for _, line := range slices.Sorted(maps.Keys(before.Lines)) {
 		p, now := before.Lines[line], have.pairs[line]
+		if have.unread[line] {
+			if err := owe(ctx, s, line, owedLine{p, before.Defs[line]}); err != nil {
+				return err
+			}
+			continue
+		}
 		assumed := d.raisedTo(line)
 		for _, st := range mine {
 			assumed = max(assumed, st.assumed(line, before.Defs))

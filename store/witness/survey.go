@@ -188,6 +188,13 @@ func (g *Guarded) survey(ctx context.Context, s store) error {
 	if err != nil {
 		return err
 	}
+	owed, err := owedIn(counters.tables[driver.TableGuard])
+	if err != nil {
+		return err
+	}
+	if err := g.learnOwed(owed, before); err != nil {
+		return err
+	}
 	joins, _, err := readCounter(ctx, counters, driver.RowJoins)
 	if err != nil {
 		return err
@@ -231,6 +238,9 @@ func (g *Guarded) survey(ctx context.Context, s store) error {
 	// Before the survey is learnt, which makes these ends known.
 	untold := g.isUntold(before.Peers, peers, changes)
 	if err := g.learn(before, found.news, peers, joins, compacted, row); err != nil {
+		return err
+	}
+	if err := g.settleUnread(ctx, s, before, found.unread, owed); err != nil {
 		return err
 	}
 	g.mu.Lock()
@@ -278,6 +288,16 @@ func (g *Guarded) isUntold(before, now map[string]peer, changes int64) bool {
 // surveyLines reads all lines, where the rows are as they were surveyed.
 func (g *Guarded) surveyLines(ctx context.Context, s store, row string, began time.Duration) error {
 	before := g.witness.snapshot()
+	owed := owedLines{}
+	if g.blocks() {
+		var err error
+		if owed, err = readOwed(ctx, s); err != nil {
+			return err
+		}
+		if err := g.learnOwed(owed, before); err != nil {
+			return err
+		}
+	}
 	found, err := compareLines(ctx, s, before)
 	if err != nil {
 		return unavailable(err)
@@ -296,6 +316,9 @@ func (g *Guarded) surveyLines(ctx context.Context, s store, row string, began ti
 		if err := g.witness.commit(func(b *record) error { b.Lines, b.Defs = rest.pairs, rest.defs; return nil }); err != nil {
 			return err
 		}
+	}
+	if err := g.settleUnread(ctx, s, before, found.unread, owed); err != nil {
+		return err
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()

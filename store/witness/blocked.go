@@ -1,0 +1,273 @@
+package witness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
+)
+
+// A tag whose row cannot be read, such as after an edit by hand, blocks its own line alone:
+// nothing is granted of it, surveys and healing go on without it. It may come back lower than it
+// was, when a person mends it, and nobody may be left by then who knows better: healing cannot
+// raise it, and nodes end. So each node that finds it owes the fleet what its witness knows of
+// the line, and a healer what all know: in a row of driver.TableGuard, which every survey takes
+// into its witness before it compares. A mended row that is lower is behind then, for every
+// node, and is healed.
+//
+//	readable -> unreadable -> owed -> mended -+-> at or above what is owed -> readable
+//	                                          +-> below: fence, healing ----> readable
+//
+// A node that has found the row unreadable grants nothing of a mended one before its next survey.
+
+// rowOwed begins the names of the rows of driver.TableGuard that tell how far lines were granted
+// that could not be read. The line follows.
+const rowOwed = "owed/"
+
+// An owedLine is what is known of a line that cannot be read.
+type owedLine struct {
+	Pair
+	Def def `json:"def,omitzero"`
+}
+
+// owedLines are all of them, by line.
+type owedLines map[string]owedLine
+
+// owedIn finds them among the rows of driver.TableGuard.
+func owedIn(rows map[string][]byte) (owedLines, error) {
+	all := owedLines{}
+	for name, raw := range rows {
+		if line, ok := strings.CutPrefix(name, rowOwed); ok {
+			var o owedLine
+			if err := driver.DecodeRow(driver.TableGuard, name, raw, &o); err != nil {
+				return nil, err
+			}
+			all[line] = o
+		}
+	}
+	return all, nil
+}
+
+// readOwed reads them.
+func readOwed(ctx context.Context, s store) (owedLines, error) {
+	rows, err := readRows(ctx, s, driver.TableGuard)
+	if err != nil {
+		return nil, err
+	}
+	return owedIn(rows)
+}
+
+// above returns the pairs that a record lacks.
+func (all owedLines) above(known record) map[string]Pair {
+	pairs := map[string]Pair{}
+	for line, o := range all {
+		if p, ok := known.Lines[line]; !ok || p.Less(o.Pair) {
+			pairs[line] = o.Pair
+		}
+	}
+	return pairs
+}
+
+// owes returns how far a line was granted, as far as anybody knows or has stated; a line that
+// nobody knows is owed to nobody.
+func (a *account) owes(line string) (p Pair, ok bool) {
+	p, ok = a.lines.pairs[line]
+	p.Mark = max(p.Mark, a.stated(line, a.lines.defs))
+	return p, ok
+}
+
+// covers reports whether all is owed that an account knows of lines that cannot be read.
+func (all owedLines) covers(a *account, have stored) bool {
+	for line := range have.unread {
+		if want, ok := a.owes(line); ok && all[line].above(want) != all[line].Pair {
+			return false
+		}
+	}
+	return true
+}
+
+// owe has the store keep what an account knows of lines that cannot be read, and has the account
+// know what is owed already.
+func (a *account) owe(ctx context.Context, s store, have stored) error {
+	owed, err := readOwed(ctx, s)
+	if err != nil {
+		return err
+	}
+	for line, o := range owed {
+		a.lines.add(map[string]Pair{line: o.Pair}, nil)
+		if _, ok := a.lines.defs[line]; !ok && o.Def != (def{}) {
+			a.lines.defs[line] = o.Def
+		}
+	}
+	for line := range have.unread {
+		if p, ok := a.owes(line); ok {
+			if err := owe(ctx, s, line, owedLine{p, a.lines.defs[line]}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// lacking returns the pairs of the lines that are to be raised, and can be.
+func (a *account) lacking(have stored) map[string]Pair {
+	wants := a.wants(have.lines)
+	maps.DeleteFunc(wants, func(line string, _ Pair) bool { return have.unread[line] })
+	return wants
+}
+
+// owe has the store keep what is known of a line.
+func owe(ctx context.Context, rows driver.Rows, line string, o owedLine) error {
+	name := rowOwed + line
+	raw, err := rows.Row(ctx, driver.TableGuard, name)
+	if err != nil {
+		return unavailable(err)
+	}
+	var old owedLine
+	if raw != nil {
+		if err := driver.DecodeRow(driver.TableGuard, name, raw, &old); err != nil {
+			return err
+		}
+	}
+	next := owedLine{old.Pair.above(o.Pair), o.Def}
+	if raw != nil && next.Pair == old.Pair {
+		return nil
+	}
+	ok, err := rows.SwapRow(ctx, driver.TableGuard, name, raw, driver.EncodeRow(next))
+	if err == nil && !ok {
+		err = fmt.Errorf("%w: row %q was changed meanwhile", hapax.ErrStoreUnavailable, name)
+	}
+	return unavailable(err)
+}
+
+// learnOwed takes what is owed into the witness, and into what was known of it. That is safe
+// whatever the store is: the lines were granted so far.
+func (g *Guarded) learnOwed(owed owedLines, known record) error {
+	if len(owed) == 0 {
+		return nil
+	}
+	maps.Copy(known.Lines, owed.above(known))
+	return g.witness.commit(func(b *record) error {
+		b.Lines = owed.above(record{Lines: g.witness.state.Lines})
+		if len(b.Lines) == 0 {
+			return errNoChange
+		}
+		for line := range b.Lines {
+			if d := owed[line].Def; d != (def{}) {
+				b.Defs[line] = d
+			}
+		}
+		return nil
+	})
+}
+
+// settleUnread takes the end of a survey: which lines it could not read. What the witness knows of
+// them is owed; what is owed of a line that was read, and was compared, is not any more.
+func (g *Guarded) settleUnread(ctx context.Context, s store, known record, unread map[string]bool, owed owedLines) error {
+	g.mu.Lock()
+	g.blocked = unread
+	serving := g.state == Serving
+	g.mu.Unlock()
+	if !serving {
+		return nil
+	}
+	rows, news := pulsed{s, g, s, nil}, false
+	for line := range unread {
+		p, ok := known.Lines[line]
+		if o, is := owed[line]; ok && (!is || o.Less(p)) {
+			if err := owe(ctx, rows, line, owedLine{p, known.Defs[line]}); err != nil {
+				return err
+			}
+			news = true
+		}
+	}
+	if news { // all survey the store then, and know what is owed
+		if err := tellChange(ctx, rows); err != nil {
+			return err
+		}
+	}
+	for line, o := range owed {
+		if unread[line] {
+			continue
+		}
+		if _, err := rows.SwapRow(ctx, driver.TableGuard, rowOwed+line, driver.EncodeRow(o), nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func isUnreadable(err error) bool {
+	_, ok := errors.AsType[*driver.UnreadableError](err)
+	return ok
+}
+
+// blocks reports whether a line could not be read when that was last tried.
+func (g *Guarded) blocks() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.blocked) > 0
+}
+
+// block notes that a line cannot be read, and has a survey made, so that what this node knows of
+// it is owed.
+func (g *Guarded) block(line string) {
+	g.mu.Lock()
+	known := g.blocked[line]
+	if g.blocked = maps.Clone(g.blocked); g.blocked == nil {
+		g.blocked = map[string]bool{}
+	}
+	g.blocked[line] = true
+	g.mu.Unlock()
+	if !known {
+		g.surveyLater()
+	}
+}
+
+// unreadable takes the error of a call for a line, and tells what this node knows of one that
+// cannot be read.
+func (g *Guarded) unreadable(line string, err error) error {
+	u, ok := errors.AsType[*driver.UnreadableError](err)
+	if !ok {
+		return err
+	}
+	g.block(line)
+	if p, known := g.witness.Pair(line); known {
+		return &driver.UnreadableError{Tag: u.Tag, Cause: fmt.Errorf("%w; this node knows that numbers below %d were used, under token %d", u.Cause, p.Mark, p.Token)}
+	}
+	return err
+}
+
+// mended returns the error for a tag that could not be read and can be now: it is compared before
+// it is used.
+func (g *Guarded) mended(tag string) error {
+	g.mu.Lock()
+	blocked := g.blocked[TagLine(tag)]
+	g.mu.Unlock()
+	if !blocked {
+		return nil
+	}
+	g.surveyLater()
+	return fmt.Errorf("%w: the row of tag %q could not be read before; it is compared with what was used, and then granted from", hapax.ErrStoreUnavailable, tag)
+}
+
+// judgeOwed judges a grant of a command, which has no witness.
+func (o *oneShot) judgeOwed(ctx context.Context, tag string, a hapax.Allocation) error {
+	line := TagLine(tag)
+	raw, err := o.store.Row(ctx, driver.TableGuard, rowOwed+line)
+	if err != nil || raw == nil {
+		return unavailable(err)
+	}
+	var owed owedLine
+	if err := driver.DecodeRow(driver.TableGuard, rowOwed+line, raw, &owed); err != nil {
+		return err
+	}
+	if from := (Pair{a.Tag.Token, a.Grant.Lo}); from.Less(owed.Pair) {
+		return lacksLine(line, owed.Pair, from)
+	}
+	return nil
+}

@@ -1,0 +1,212 @@
+package witness_test
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
+	"github.com/hapax-id/hapax/store/memstore"
+	"github.com/hapax-id/hapax/store/witness"
+)
+
+// rowOf returns the row of a tag in a store.
+func rowOf(t *testing.T, s *memstore.Store, tag string) driver.Cell {
+	t.Helper()
+	cells, err := s.KV().Get(t.Context(), driver.Current, driver.Key{Name: tag})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cells[0]
+}
+
+// edit writes the row of a tag by hand, past all rules, and returns what stood there.
+func (f *fleet) edit(tag string, value []byte) (before []byte) {
+	f.t.Helper()
+	old := rowOf(f.t, f.store, tag)
+	r, err := f.store.KV().Step(f.t.Context(), driver.Step{Each: []driver.Change{{Key: driver.Key{Name: tag}, Old: old, Next: value}}})
+	if err != nil || !r.Each[0].Done {
+		f.t.Fatalf("the row is not edited: %+v, %v", r, err)
+	}
+	return old.Value
+}
+
+// unreadable are rows that are no definitions of tags.
+var unreadable = map[string]string{
+	"no JSON":            `{"kind":"segment`,
+	"another type":       `{"kind":"segment","step":"ten"}`,
+	"an unknown field":   `{"kind":"segment","start":1,"step":10,"min_step":10,"max_step":10,"delta":1,"mark":11,"steps":10}`,
+	"something follows":  `{"kind":"segment","start":1,"step":10,"min_step":10,"max_step":10,"delta":1,"mark":11} {}`,
+	"no kind":            `{"kind":"counter","start":1}`,
+	"a mark that is out": `{"kind":"segment","start":1,"step":10,"min_step":10,"max_step":10,"delta":1,"mark":-5}`,
+	"text":               "orders are at 500",
+}
+
+// blocked reports a call for the tag that does not fail for its row, by name.
+func (m *machine) blocked(tag string) {
+	m.f.t.Helper()
+	err := m.take(tag, 10)
+	u, ok := errors.AsType[*driver.UnreadableError](err)
+	if !ok || u.Tag != tag || !errors.Is(err, hapax.ErrStoreCorrupt) || !strings.Contains(err.Error(), "correct its row") {
+		m.f.t.Errorf("%s asks for numbers of %s, whose row cannot be read: %v", m.name, tag, err)
+	}
+}
+
+// owes waits until the store tells how far a line was granted.
+func (f *fleet) owes(line, what string) {
+	f.t.Helper()
+	f.until("what is owed of "+line, func() bool { return strings.Contains(string(f.row(driver.TableGuard, "owed/"+line)), what) })
+}
+
+// A row that cannot be read blocks its own line alone: other tags are granted from, nodes
+// start, nobody is fenced; and when it is mended it is granted from again.
+func TestUnreadableRow(t *testing.T) {
+	for what, value := range unreadable {
+		t.Run(what, func(t *testing.T) {
+			world(t, func(t *testing.T, f *fleet) {
+				a, b := f.start("a"), f.start("b")
+				f.serve(12*time.Second, a, b)
+				f.create("good")
+				a.must("t", 500)
+				b.must("good", 10)
+				before := f.edit("t", []byte(value))
+				a.blocked("t")
+				b.blocked("t")
+				c := f.start("c")
+				f.serve(12*time.Second, c)
+				c.blocked("t")
+				for _, m := range []*machine{a, b, c} {
+					m.must("good", 10)
+				}
+				f.owes("tag/t", `"m":501`)
+				if _, err := a.CreateTag(t.Context(), hapax.Tag{Name: "t"}, hapax.CreateExplicit); err == nil {
+					t.Error("the tag was made over its row")
+				}
+				tags, err := c.Tags(t.Context(), "", 10)
+				if err != nil || len(tags) != 2 || tags[1] != (hapax.Tag{Name: "t", Kind: hapax.KindUnreadable}) {
+					t.Errorf("the tags are listed as %+v, %v", tags, err)
+				}
+				if err := command(t, f, "good"); err != nil {
+					t.Errorf("a command: %v", err)
+				}
+				time.Sleep(3 * time.Minute)
+				f.edit("t", before)
+				for _, m := range []*machine{c, b, a} {
+					m.within(5 * time.Second)
+				}
+				f.until("that nothing is owed any more", func() bool { return f.row(driver.TableGuard, "owed/tag/t") == nil })
+				f.neverFenced()
+			})
+		})
+	}
+}
+
+// command takes numbers of a tag as a command does.
+func command(t *testing.T, f *fleet, tag string) error {
+	t.Helper()
+	s, err := witness.OneShot(f.store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := s.Allocate(t.Context(), tag, 5, "")
+	if err == nil {
+		f.enter("a command", tag, a.Grant)
+	}
+	return err
+}
+
+// A row that is mended comes back no lower than it was, though nobody is left who was granted
+// numbers of it: those who are there raise it.
+func TestUnreadableRowComesBackLower(t *testing.T) {
+	for _, who := range []string{"a new node", "a node that knows less", "a command"} {
+		t.Run(who, func(t *testing.T) {
+			world(t, func(t *testing.T, f *fleet) {
+				a := f.start("a")
+				f.serve(12*time.Second, a)
+				b := a
+				if who == "a node that knows less" {
+					b = f.start("b")
+					f.serve(12*time.Second, b)
+				}
+				first := rowOf(t, f.store, "t").Value
+				a.must("t", 5000)
+				f.edit("t", []byte("{"))
+				a.blocked("t")
+				f.owes("tag/t", `"m":5001`)
+				a.stop()
+				time.Sleep(3 * time.Second) // heartbeats, with which the others hear of both
+				if err := os.Remove(a.path); err != nil {
+					t.Fatal(err)
+				}
+				switch who {
+				case "a new node":
+					b = f.start("b")
+					f.serve(12*time.Second, b)
+					b.blocked("t")
+				case "a command":
+					f.edit("t", first)
+					if err := command(t, f, "t"); !errors.Is(err, hapax.ErrStoreRolledBack) {
+						t.Errorf("a command is granted numbers of a row that is lower than what is owed: %v", err)
+					}
+					return
+				}
+				f.edit("t", first)
+				b.within(30 * time.Second)
+				if mark := f.tag("t").Mark; mark < 5011 {
+					t.Errorf("the mark is %d; want it above 5001", mark)
+				}
+			})
+		})
+	}
+}
+
+func (f *fleet) tag(name string) hapax.Tag {
+	f.t.Helper()
+	tag, err := f.store.Tag(f.t.Context(), name)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return tag
+}
+
+// A store that went back, and in which a row cannot be read, is healed but for that row; what
+// all knew of it is raised when it is mended, also where they are gone.
+func TestHealsBesideAnUnreadableRow(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		a, b := f.start("a"), f.start("b")
+		f.serve(12*time.Second, a, b)
+		f.create("good")
+		a.must("good", 10)
+		time.Sleep(2 * time.Second)
+		backup := f.store.Snapshot()
+		first := rowOf(t, backup, "t").Value
+		a.must("t", 3000)
+		b.must("t", 4000)
+		a.must("good", 1000)
+		f.store.Restore(backup)
+		f.edit("t", []byte("?"))
+		f.until("a decision", func() bool { return f.row(driver.TableGuard, "decision") != nil && f.standing() == nil })
+		f.serve(12*time.Second, a, b)
+		for _, m := range []*machine{a, b} {
+			m.must("good", 10)
+			m.blocked("t")
+		}
+		f.owes("tag/t", `"m":7001`)
+		for _, m := range []*machine{a, b} {
+			m.stop()
+			if err := os.Remove(m.path); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c := f.start("c")
+		f.serve(12*time.Second, c)
+		f.edit("t", first)
+		c.within(30 * time.Second)
+		if mark := f.tag("t").Mark; mark < 7011 {
+			t.Errorf("the mark is %d; want it above 7001", mark)
+		}
+	})
+}
