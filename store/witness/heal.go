@@ -185,38 +185,6 @@ func (g *Guarded) heal(ctx context.Context, s store) error {
 	return g.propose(ctx, s, f)
 }
 
-// propose finds the floor with which an operator can attest for the missing nodes, once for each
-// list of them: it takes all evidence to know, as Adopt does.
-func (g *Guarded) propose(ctx context.Context, s store, f *Fence) error {
-	of := fmt.Sprint(f.ID, f.Ask, f.Missing, f.More)
-	g.mu.Lock()
-	isKnown := g.proposal.of == of
-	g.mu.Unlock()
-	if len(f.Missing) == 0 || isKnown {
-		return nil
-	}
-	h, err := g.inquire(ctx, s, f)
-	if err != nil {
-		return err
-	}
-	have, err := readLines(ctx, s)
-	if err != nil {
-		return unavailable(err)
-	}
-	floor := proposedFloor(h.findMissing().lines, have.lines)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.proposal = proposal{of, f.ID, floor}
-	return nil
-}
-
-// A proposal is a floor for the missing nodes of a fence, proposed to operators.
-type proposal struct {
-	of    string // the fence and the missing nodes that it was made for
-	fence string // the fence's ID
-	floor int64
-}
-
 // findOwn adds this node to those that have found the store behind, if it has. The inquiry
 // begins anew then: evidence given under the word so far may lack the new finder's knowledge, and
 // an approval was given without it.
