@@ -342,7 +342,7 @@ func (fs *floors) tagsOfPool(ctx context.Context, pool string) (all []hapax.Tag,
 			after = t.Name
 			seen[t.Name] = true
 			if t.Kind == hapax.KindUnreadable { // it may be of this pool, and have columns
-				if t, err = s.store.Store.Tag(ctx, t.Name); err != nil {
+				if t, err = fs.store.Store.Tag(ctx, t.Name); err != nil {
 					return nil, err
 				}
 			}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/service/define"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 )
@@ -52,7 +53,7 @@ func TestUnreadableTag(t *testing.T) {
 			t.Errorf("a tag that cannot be read issues %v, %v", id, err)
 		}
 		tags, err := s.Tags(t.Context(), "", 10)
-		if err != nil || len(tags) < 2 || TagOf(tags[1]).Kind != hapax.KindUnreadable {
+		if err != nil || len(tags) < 2 || define.Shown(tags[1]).Kind != hapax.KindUnreadable {
 			t.Errorf("the tags are %+v, %v", tags, err)
 		}
 		edit(before)

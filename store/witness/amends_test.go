@@ -48,7 +48,7 @@ func TestAmendsADecision(t *testing.T) {
 		if v.raisedTo > 0 {
 			d.Most = []Raised{raisedOf("tag/t", 1, v.raisedTo)}
 		}
-		have := lines{map[string]Pair{"tag/t": v.now}, nil}
+		have := stored{lines: lines{map[string]Pair{"tag/t": v.now}, nil}}
 		if err := c.g.amend(t.Context(), c.store, before, have, d); err != nil {
 			t.Fatal(name, err)
 		}
