@@ -301,7 +301,7 @@ func TestAnyFailedCallIsAnError(t *testing.T) {
 			c.put(driver.TableFence, driver.RowFence, nil)
 			c.decided(1, nil)
 			c.g.state = Joining
-		})},
+		}), whole: guard},
 		"join, at first": {set: simple(func(c *scene, ctx context.Context, s store) error { return c.g.join(ctx, s) })},
 		"join, at last": {set: simple(func(c *scene, ctx context.Context, s store) error {
 			err := c.g.join(ctx, s)
