@@ -210,8 +210,11 @@ func withPorts(addrs []string) []string {
 // delays. What goes to replicas is switched off.
 func (t target) connect() redis.UniversalClient {
 	tlsFor := func(c *tls.Config) *tls.Config {
-		if c != nil && t.opts.TLS != nil {
+		switch {
+		case c != nil && t.opts.TLS != nil:
 			return t.opts.TLS.Clone()
+		case c != nil && t.single == nil:
+			c.ServerName = "" // of each address, not of the first
 		}
 		return c
 	}
@@ -223,9 +226,7 @@ func (t target) connect() redis.UniversalClient {
 		o.ContextTimeoutEnabled, o.DisableIdentity, o.DialerRetryBackoff = true, true, backoff
 		o.ReplicaOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
 		o.PoolSize, o.ReadTimeout, o.ConnMaxLifetime = cmp.Or(o.PoolSize, poolSize), cmp.Or(o.ReadTimeout, t.opts.Timeout), cmp.Or(o.ConnMaxLifetime, connLifetime)
-		if o.TLSConfig = tlsFor(o.TLSConfig); o.TLSConfig != nil && t.opts.TLS == nil {
-			o.TLSConfig.ServerName = "" // of each address, not of the first
-		}
+		o.TLSConfig = tlsFor(o.TLSConfig)
 		return redis.NewFailoverClient(o)
 	case t.cluster != nil:
 		o := t.cluster
@@ -233,9 +234,7 @@ func (t target) connect() redis.UniversalClient {
 		o.ReadOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
 		o.DisableRoutingPolicies = true
 		o.PoolSize, o.ReadTimeout, o.ConnMaxLifetime = cmp.Or(o.PoolSize, poolSize), cmp.Or(o.ReadTimeout, t.opts.Timeout), cmp.Or(o.ConnMaxLifetime, connLifetime)
-		if o.TLSConfig = tlsFor(o.TLSConfig); o.TLSConfig != nil && t.opts.TLS == nil {
-			o.TLSConfig.ServerName = ""
-		}
+		o.TLSConfig = tlsFor(o.TLSConfig)
 		return redis.NewClusterClient(o)
 	}
 	o := t.single

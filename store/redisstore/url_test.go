@@ -105,4 +105,28 @@ func TestConnectOptions(t *testing.T) {
 	if o := got.cluster; o.ReadOnly || o.TLSConfig.ServerName != "own" || o.ReadTimeout != time.Minute {
 		t.Errorf("options are read-only %v, server name %q, read timeout %v; want false, own, 1m", o.ReadOnly, o.TLSConfig.ServerName, o.ReadTimeout)
 	}
+	// Of several servers each proves its own name.
+	for url, want := range map[string]string{"rediss://a": "a", "rediss+cluster://a,b": "", "rediss+sentinel://a,b/m": ""} {
+		got, err := parseURL(url, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := got.connect().Close(); err != nil {
+			t.Error(err)
+		}
+		var conf *tls.Config
+		switch {
+		case got.single != nil:
+			conf = got.single.TLSConfig
+		case got.sentinel != nil:
+			conf = got.sentinel.TLSConfig
+		default:
+			conf = got.cluster.TLSConfig
+		}
+		if conf == nil {
+			t.Errorf("%s: no TLS", url)
+		} else if conf.ServerName != want {
+			t.Errorf("%s: TLS for the name %q; want %q", url, conf.ServerName, want)
+		}
+	}
 }
