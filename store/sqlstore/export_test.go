@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 func (s *Store) Name() Dialect            { return s.dialect.name }
@@ -43,4 +45,34 @@ func (s *Store) ReadStale() {
 // Session calls f with a connection that is set up as the store's are.
 func (s *Store) Session(ctx context.Context, f func(context.Context, *sql.Conn) error) error {
 	return s.do(ctx, "test", f)
+}
+
+// SyncOf makes a step in a transaction, and returns whether it was met, and the setting with which
+// the server would commit it.
+func (s *Store) SyncOf(step driver.Step) (met bool, sync string, err error) {
+	items, err := itemsOf(s.dialect, step)
+	if err != nil {
+		return false, "", err
+	}
+	err = s.do(context.Background(), "test", func(ctx context.Context, c *sql.Conn) error {
+		tx, err := c.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback() }()
+		r, err := s.dialect.stepRows(ctx, c, s, step, items, true)
+		if err != nil {
+			return err
+		}
+		met = r.Met
+		return s.queryRow(ctx, c, "SELECT current_setting('synchronous_commit')", nil, &sync)
+	})
+	return met, sync, err
+}
+
+// NeverSync has a store in PostgreSQL acknowledge what a crash of the server may undo.
+func (s *Store) NeverSync() {
+	for i, step := range s.sql.steps {
+		s.sql.steps[i] = strings.ReplaceAll(step, "WHEN NOT met THEN set_config", "WHEN here THEN set_config")
+	}
 }
