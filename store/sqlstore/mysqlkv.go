@@ -159,7 +159,6 @@ func (s *Store) mysqlPulse(ctx context.Context, c *sql.Conn, step driver.Step, i
 	n, told, err := s.mysqlExec(ctx, c, m)
 	switch number := mysqlNumber(err); {
 	case number == mysqlOutOfRange, number == mysqlNotANumber: // a row was changed meanwhile, or counts no number
-		return driver.Result{}, false, nil
 	case err != nil:
 		return driver.Result{}, false, err
 	case told > 0 && len(p.swaps) > 1 && n != most:
@@ -174,8 +173,6 @@ func (s *Store) mysqlPulse(ctx context.Context, c *sql.Conn, step driver.Step, i
 			told /= mysqlSmall
 		}
 		return resultOf(step, items, true, func(*item) bool { return true }), true, nil
-	case len(p.swaps) > 1:
-		return driver.Result{}, false, nil
 	}
 	return s.mysqlWhy(ctx, c, step, items, p)
 }
@@ -257,15 +254,24 @@ func (s *Store) mysqlPulseAdd(ctx context.Context, c *sql.Conn, step driver.Step
 	return resultOf(step, items, true, func(*item) bool { return n%2 == 1 }), true, nil
 }
 
-// mysqlWhy finds out why a step has changed nothing. Where its conditions hold, a tag that is
-// another one meanwhile was refused together with the beat; it reports false where neither was
-// the reason.
+// mysqlWhy finds out why a step has changed nothing, without waiting for those who hold its rows.
+// Where no condition fails, tags that are all others meanwhile were refused together with the
+// beat; it reports false where some are as expected.
 func (s *Store) mysqlWhy(ctx context.Context, c *sql.Conn, step driver.Step, items []*item, p *pulse) (driver.Result, bool, error) {
 	if err := mysqlFind(ctx, c, s, items, false); err != nil {
 		return driver.Result{}, false, err
 	}
-	all := !slices.ContainsFunc(items, func(it *item) bool { return !it.fits() })
-	return resultOf(step, items, false, nil), !all, nil
+	met, lost := true, 0
+	for _, it := range items {
+		switch {
+		case it.fits():
+		case it.role == each:
+			lost++
+		default:
+			met = false
+		}
+	}
+	return resultOf(step, items, false, nil), !met || lost > 0 && lost == len(p.swaps), nil
 }
 
 // mysqlTransaction makes any step: it locks the rows in the order of their keys, but for those

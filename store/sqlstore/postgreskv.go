@@ -57,8 +57,8 @@ const (
 		judged AS (SELECT *, CASE WHEN role = 'a' THEN value IS NULL
 				WHEN role IN ('s', 't', 'e') THEN value COLLATE "C" IS NOT DISTINCT FROM old
 				WHEN role IN ('l', 'b') THEN COALESCE(value COLLATE "C" >= old, false) ELSE true END AS fits FROM item),
-		met AS (SELECT here AND COALESCE(bool_and(fits OR role = 'e'), true) AND COALESCE(bool_or(fits) FILTER (WHERE role IN ('t', 'e')), true) AS met
-			FROM here LEFT JOIN judged ON true GROUP BY here)`
+		met AS (SELECT (SELECT here FROM here) AND COALESCE(bool_and(fits OR role = 'e'), true)
+				AND COALESCE(bool_or(fits) FILTER (WHERE role IN ('t', 'e')), true) AS met FROM judged)`
 	postgresUpdates = `, change AS (UPDATE {rows} r SET value = j.next FROM judged j WHERE (SELECT met FROM met) AND r.tbl = j.tbl AND r.name = j.name
 			AND j.fits AND j.next IS NOT NULL AND (j.role IN ('t', 'e') OR j.value COLLATE "C" < j.next))`
 	postgresDeletes = `, removal AS (DELETE FROM {rows} r USING judged j WHERE (SELECT met FROM met) AND r.tbl = j.tbl AND r.name = j.name
