@@ -31,7 +31,7 @@ type KV interface {
 type LockingKV interface {
 	KV
 
-	// StepLocked locks rows, in the order of their tables and names, and makes the step that f
+	// StepLocked locks rows, in the order in which steps lock theirs, and makes the step that f
 	// returns of them as they are: nobody else changes them meanwhile. f does not wait; it may be
 	// called again, and its error ends the call.
 	StepLocked(ctx context.Context, keys []Key, f func(cells []Cell) (Step, error)) (Result, error)

@@ -127,7 +127,7 @@ func (s *Store) enter(ctx context.Context, c *sql.Conn) (server, error) {
 	if err != nil {
 		return server{}, err
 	}
-	srv, err := s.dialect.enter(ctx, c, s.dialect, fmt.Sprintf("%s/%p", s.run, key))
+	srv, err := s.dialect.enter(ctx, c, fmt.Sprintf("%s/%p", s.run, key))
 	_ = s.doubt(c) // what the server says when a session begins is of no interest
 	return srv, err
 }
@@ -176,15 +176,6 @@ func texts(ctx context.Context, c *sql.Conn, query string, args ...any) ([][]str
 		all = append(all, row)
 	}
 	return all, rows.Err()
-}
-
-// exec runs a statement and returns how many rows it changed.
-func (s *Store) exec(ctx context.Context, c *sql.Conn, query string, args ...any) (int64, error) {
-	res, err := c.ExecContext(ctx, query, s.dialect.args(args)...)
-	if err != nil {
-		return 0, err
-	}
-	return res.RowsAffected()
 }
 
 // queryRow reads one row to the end of its statement, so that what a server

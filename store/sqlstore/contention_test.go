@@ -232,3 +232,63 @@ func (r *rush) whole(t *testing.T) {
 		}
 	}
 }
+
+// Steps of one process for different tags, of which one changes a single tag and another locks
+// many first, wait for each other's rows in one order: the server finds no deadlock.
+func TestStepsOfOneProcessDoNotDeadlock(t *testing.T) {
+	onOwnServers(t, func(t *testing.T, _ *testservers.Server, url string) {
+		const rounds, tags = 40, 20
+		s := open(t, url, sqlstore.Options{})
+		beat := driver.Beat{Count: 1}.Encode()
+		own := driver.Key{Table: driver.TableBeats, Name: "n"}
+		if ok, err := s.SwapRow(t.Context(), own.Table, own.Name, nil, beat); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		keys := []driver.Key{own}
+		for i := range tags {
+			keys = append(keys, driver.Key{Name: fmt.Sprintf("tag %02d", i)})
+			create(t, s, keys[i+1].Name)
+		}
+		kv := s.KV().(driver.LockingKV)
+		pulse := func(key driver.Key, old driver.Cell) driver.Step {
+			return driver.Step{
+				If:    []driver.Cond{{Key: own, Least: beat}},
+				Raise: []driver.Put{{Key: own, Value: beat}},
+				Each:  []driver.Change{{Key: key, Old: old, Next: append([]byte(" "), old.Value...)}},
+			}
+		}
+		var wg sync.WaitGroup
+		run := func(f func(i int) error) {
+			wg.Go(func() {
+				for i := range rounds {
+					if err := f(i); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		for range 3 {
+			run(func(int) error { // as another process that holds tags while it waits for one
+				_, err := kv.StepLocked(t.Context(), keys[1:], func([]driver.Cell) (driver.Step, error) { return driver.Step{}, nil })
+				return err
+			})
+			run(func(i int) error {
+				_, err := kv.StepLocked(t.Context(), keys, func([]driver.Cell) (driver.Step, error) { return driver.Step{}, nil })
+				return err
+			})
+			run(func(i int) error {
+				_, err := kv.Step(t.Context(), pulse(keys[1+i%tags], driver.Cell{Known: true, Value: []byte("another")}))
+				return err
+			})
+		}
+		wg.Wait()
+		query := "SELECT sum(deadlocks)::int FROM pg_stat_database"
+		if s.Name() == sqlstore.MySQL {
+			query = "SELECT CAST(VARIABLE_VALUE AS SIGNED) FROM information_schema.global_status WHERE VARIABLE_NAME = 'Innodb_deadlocks'"
+		}
+		if n, err := sqlstore.Value[int](s, query); err != nil || n != 0 {
+			t.Errorf("there were %d deadlocks, %v", n, err)
+		}
+	})
+}

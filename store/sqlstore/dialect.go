@@ -30,14 +30,10 @@ type dialect struct {
 	script string // creates the tables
 
 	texts bool // values are texts; see dialect.text
-	tells bool // a step that changes a row tells what it is where it does not
-
-	// session are the statements that set a session up.
-	session []string
 
 	// enter sets a session up and asks the server what it is, in one round trip where it can. The
 	// mark is that of the connection, by which the session is known again.
-	enter func(ctx context.Context, c *sql.Conn, d *dialect, mark string) (server, error)
+	enter func(ctx context.Context, c *sql.Conn, mark string) (server, error)
 
 	// inspect asks the server on the other end what it is.
 	inspect func(ctx context.Context, c *sql.Conn) (server, error)
@@ -110,26 +106,23 @@ type statements struct {
 	schema []string
 	anyRow string // finds a row
 
-	whole, meta, metaInsert, clock, scan, get, insert, update, remove string
-	steps                                                             []string // see postgresSteps
+	whole, meta, metaInsert, clock, scan, get string
+	steps                                     []string // see postgresSteps
 
 	names *strings.Replacer // of the tables, and of what is read of a value
 }
 
+// fromHere ends a query that applies only in the store that it names.
+const fromHere = " FROM {meta} WHERE name = '" + metaStoreID + "' AND value = ?"
+
 func newStatements(d *dialect, prefix string) statements {
-	// A change applies only in the store that it names.
-	here := " FROM {meta} WHERE name = '" + metaStoreID + "' AND value = ?"
-	where := " WHERE tbl = ? AND name = ? AND value = ? AND EXISTS (SELECT 1" + here + ")"
 	s := statements{
 		// What reads a whole table does so along its key: see the session of PostgreSQL.
 		whole:      "SELECT name, value FROM {meta} WHERE format = ? AND EXISTS (SELECT 1 FROM {rows}) ORDER BY name",
 		meta:       "SELECT name, value, format FROM {meta} ORDER BY name",
 		metaInsert: "INSERT INTO {meta} (name, value, format) VALUES (?, ?, ?)",
 		clock:      "SELECT " + d.clock,
-		insert:     "INSERT INTO {rows} (tbl, name, value) SELECT ?, ?, ?" + here,
-		update:     "UPDATE {rows} SET value = ?" + where,
-		remove:     "DELETE FROM {rows}" + where,
-		scan: "SELECT '' AS name, value" + here +
+		scan: "SELECT '' AS name, value" + fromHere +
 			" UNION ALL (SELECT name, {value} FROM {rows} WHERE tbl = ? AND name > ? ORDER BY name LIMIT ?)",
 		get:    d.get,
 		steps:  slices.Clone(d.steps),
@@ -137,7 +130,7 @@ func newStatements(d *dialect, prefix string) statements {
 		names:  strings.NewReplacer("{meta}", prefix+"meta", "{rows}", prefix+"rows", "{value}", bounded),
 		schema: d.schema(prefix),
 	}
-	all := []*string{&s.whole, &s.meta, &s.metaInsert, &s.clock, &s.scan, &s.get, &s.insert, &s.update, &s.remove, &s.anyRow}
+	all := []*string{&s.whole, &s.meta, &s.metaInsert, &s.clock, &s.scan, &s.get, &s.anyRow}
 	for i := range s.steps {
 		all = append(all, &s.steps[i])
 	}

@@ -26,7 +26,7 @@ func Value[T any](s *Store, query string) (v T, err error) {
 // Statements returns all queries of a store by name.
 func (s *Store) Statements() map[string]string {
 	q := s.sql
-	all := map[string]string{"whole": q.whole, "meta": q.meta, "metaInsert": q.metaInsert, "clock": q.clock, "scan": q.scan, "get": q.get, "anyRow": q.anyRow, "insert": q.insert, "update": q.update, "remove": q.remove}
+	all := map[string]string{"whole": q.whole, "meta": q.meta, "metaInsert": q.metaInsert, "clock": q.clock, "scan": q.scan, "get": q.get, "anyRow": q.anyRow}
 	for i, step := range q.steps {
 		all[fmt.Sprint("step", i)] = step
 	}

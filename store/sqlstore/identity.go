@@ -70,7 +70,7 @@ func (s *Store) complete(ctx context.Context, c *sql.Conn) (map[string]string, e
 	if err != nil || meta[metaStoreID] != "" {
 		return meta, err
 	}
-	if _, err := s.exec(ctx, c, s.sql.metaInsert, metaStoreID, driver.NewStoreID(ctx), int64(format)); err != nil && s.dialect.classify(err) != exists {
+	if _, err := c.ExecContext(ctx, s.sql.metaInsert, s.dialect.args([]any{metaStoreID, driver.NewStoreID(ctx), int64(format)})...); err != nil && s.dialect.classify(err) != exists {
 		return nil, err
 	}
 	return s.readMeta(ctx, c)

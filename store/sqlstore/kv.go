@@ -85,11 +85,7 @@ func (s space) Step(ctx context.Context, step driver.Step) (result driver.Result
 		return driver.Result{}, err
 	}
 	err = s.do(ctx, "change rows", func(ctx context.Context, c *sql.Conn) error {
-		if len(items) == 1 && items[0].role == each && (items[0].adds() || !s.dialect.tells) {
-			result, err = s.one(ctx, c, step, items[0])
-		} else {
-			result, err = s.dialect.stepRows(ctx, c, s.Store, step, items, false)
-		}
+		result, err = s.dialect.stepRows(ctx, c, s.Store, step, items, false)
 		result.Primary = s.primaryOf(c)
 		return err
 	})
@@ -129,30 +125,6 @@ func (s space) StepLocked(ctx context.Context, keys []driver.Key, f func([]drive
 		return driver.Result{}, err
 	}
 	return result, nil
-}
-
-// one makes a step that is one change by itself.
-func (s space) one(ctx context.Context, c *sql.Conn, step driver.Step, it *item) (driver.Result, error) {
-	old, next := string(s.dialect.text(it.old)), string(s.dialect.text(it.next))
-	query, args := s.sql.update, []any{next, it.Table, it.Name, old, s.id}
-	switch {
-	case it.adds():
-		query, args = s.sql.insert, []any{it.Table, it.Name, next, s.id}
-	case it.next == nil:
-		query, args = s.sql.remove, args[1:]
-	}
-	n, err := s.exec(ctx, c, query, args...)
-	if err != nil && (!it.adds() || s.dialect.classify(err) != exists) {
-		return driver.Result{}, err
-	}
-	if n == 0 {
-		cells, err := s.find(ctx, c, []driver.Key{it.Key}, looks)
-		if err != nil {
-			return driver.Result{}, err
-		}
-		it.now = &cells[0]
-	}
-	return resultOf(step, []*item{it}, true, func(*item) bool { return n == 1 || it.keeps() && it.fits() }), nil
 }
 
 // read calls f for each row of a query, one of which tells, as f reports, that the store is the
@@ -248,9 +220,10 @@ func (i *item) fits() bool {
 	return true
 }
 
-// itemsOf returns the rows of a step in the order in which they are locked, by which no two
+// itemsOf returns the rows of a step in the order in which PostgreSQL locks them, by which no two
 // steps wait for each other. The tags, whose table has no name, come first: a step that waits
-// for one keeps nobody from the row of its process, which the heartbeats need.
+// for one keeps nobody from the row of its process, which the heartbeats need. For MySQL's order
+// see mysqlFind.
 func itemsOf(d *dialect, step driver.Step) ([]*item, error) {
 	items := make([]*item, 0, len(step.If)+len(step.Raise)+len(step.Then)+len(step.Each)+len(step.Look))
 	for i, c := range step.If {

@@ -17,15 +17,8 @@ import (
 var mysqlScript string
 
 var mysqlDialect = dialect{
-	name:   MySQL,
-	script: mysqlScript,
-	// The strict mode refuses values that a column cannot hold instead of cutting
-	// them. The isolation level is the one that every binlog format allows; the
-	// name of its variable depends on the version.
-	session: []string{
-		"SET SESSION autocommit = 1, sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'",
-		"SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
-	},
+	name:    MySQL,
+	script:  mysqlScript,
 	enter:   mysqlEnter,
 	inspect: mysqlInspect,
 	bind:    func(query string) string { return query },
@@ -39,8 +32,14 @@ var mysqlDialect = dialect{
 	answered: func(err error) bool { return mysqlNumber(err) != 0 },
 }
 
-func mysqlEnter(ctx context.Context, c *sql.Conn, d *dialect, _ string) (server, error) {
-	for _, statement := range d.session {
+// mysqlEnter sets a session up. The strict mode refuses values that a column cannot hold instead of
+// cutting them. The isolation level is the one that every binlog format allows; the name of its
+// variable depends on the version.
+func mysqlEnter(ctx context.Context, c *sql.Conn, _ string) (server, error) {
+	for _, statement := range []string{
+		"SET SESSION autocommit = 1, sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'",
+		"SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+	} {
 		if _, err := c.ExecContext(ctx, statement); err != nil {
 			return server{}, err
 		}

@@ -66,24 +66,46 @@ func (s *Store) mysqlExec(ctx context.Context, c *sql.Conn, m *mysqlStatement) (
 	return changed, told, err
 }
 
-// mysqlFind reads the items' rows in the store that New found, or locks them, too.
+// mysqlFind reads the items' rows in the store that New found, or locks them, too: the tags, whose
+// table has no name, last. A pulse locks the row of its process before it waits for a tag, since
+// the server reads a row with a known key first; of two steps of one process that locked them in
+// another order, each would wait for the other.
 func mysqlFind(ctx context.Context, c *sql.Conn, s *Store, items []*item, lock bool) error {
 	of := make(map[driver.Key][]*item, len(items))
+	var others, tags []*item
 	for _, it := range items {
 		it.now = &driver.Cell{Known: true}
 		of[it.Key] = append(of[it.Key], it)
+		if lock && it.Table != "" {
+			others = append(others, it)
+		} else {
+			tags = append(tags, it)
+		}
 	}
 	var m mysqlStatement
 	if !lock {
 		m.add("SELECT '' AS tbl, '' AS name, value FROM {meta} WHERE name = '"+metaStoreID+"' AND value = ? UNION ALL ", s.id)
 	}
-	m.WriteString("SELECT tbl, name, {value} FROM {rows} WHERE ")
-	m.repeat(items, mysqlRow, " OR ", keyArgs)
-	if len(items) == 0 {
-		m.WriteString("false")
+	parts, ending := [][]*item{others, tags}, ") "
+	switch {
+	case len(others) == 0:
+		parts = parts[1:]
+	case len(tags) == 0:
+		parts = parts[:1]
 	}
 	if lock {
-		m.WriteString(" ORDER BY tbl, name FOR UPDATE")
+		ending = " FOR UPDATE) "
+	}
+	for i, some := range parts {
+		if i > 0 {
+			m.WriteString("UNION ALL ")
+		}
+		m.WriteString("(SELECT tbl, name, {value} FROM {rows} WHERE ")
+		m.repeat(some, mysqlRow, " OR ", keyArgs)
+		if len(some) == 0 {
+			m.WriteString("false")
+		}
+		m.WriteString(ending)
 	}
 	return s.read(ctx, c, s.sql.names.Replace(m.String()), m.args, lock, func(rows *sql.Rows) (here bool, err error) {
 		var key driver.Key
@@ -108,10 +130,37 @@ func mysqlStepRows(ctx context.Context, c *sql.Conn, s *Store, step driver.Step,
 			return r, err
 		}
 	}
-	if inside {
+	switch {
+	case inside:
 		return s.mysqlInside(ctx, c, step, items, false)
+	case len(items) == 1 && items[0].role == each:
+		return s.mysqlOne(ctx, c, step, items[0])
 	}
 	return s.mysqlTransaction(ctx, c, step, items)
+}
+
+// mysqlOne makes a step that is one change by itself.
+func (s *Store) mysqlOne(ctx context.Context, c *sql.Conn, step driver.Step, it *item) (driver.Result, error) {
+	var m mysqlStatement
+	const where = " WHERE tbl = ? AND name = ? AND value = ? AND EXISTS (SELECT 1" + fromHere + ")"
+	switch {
+	case it.adds():
+		m.add("INSERT INTO {rows} (tbl, name, value) SELECT ?, ?, ?"+fromHere, it.Table, it.Name, it.next, s.id)
+	case it.next == nil:
+		m.add("DELETE FROM {rows}"+where, it.Table, it.Name, it.old, s.id)
+	default:
+		m.add("UPDATE {rows} SET value = ?"+where, it.next, it.Table, it.Name, it.old, s.id)
+	}
+	n, _, err := s.mysqlExec(ctx, c, &m)
+	if err != nil && (!it.adds() || s.dialect.classify(err) != exists) {
+		return driver.Result{}, err
+	}
+	if n == 0 {
+		if err := mysqlFind(ctx, c, s, []*item{it}, false); err != nil {
+			return driver.Result{}, err
+		}
+	}
+	return resultOf(step, []*item{it}, true, func(*item) bool { return n == 1 || it.keeps() && it.fits() }), nil
 }
 
 // A pulse is what a step is made of that has the form of a beat or a grant.

@@ -19,28 +19,10 @@ import (
 var postgresScript string
 
 var postgresDialect = dialect{
-	name:   PostgreSQL,
-	script: postgresScript,
-	texts:  true,
-	tells:  true,
-	// Commits are durable even if that is not the server's default. The isolation
-	// level is the one under which an UPDATE waits for the row and then sees it as
-	// it is. The server has to tell its warnings. Rows are found by
-	// their keys: a planner that takes a small table for one page reads all of it each time. A
-	// query without a key would count as so dear then that the server compiles it, for a tenth
-	// of a second on each connection.
-	enter: postgresEnter,
-	session: []string{`SELECT
-		COALESCE(current_setting('hapax.session', true), ''),
-		set_config('hapax.session', ?, false),
-		set_config('synchronous_commit', CASE current_setting('synchronous_commit')
-			WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, false),
-		set_config('default_transaction_isolation', 'read committed', false),
-		set_config('enable_seqscan', 'off', false),
-		set_config('enable_hashjoin', 'off', false),
-		set_config('enable_mergejoin', 'off', false),
-		(SELECT set_config(name, 'force_generic_plan', false) FROM pg_settings WHERE name = 'plan_cache_mode'),
-		set_config('client_min_messages', 'warning', false)`},
+	name:    PostgreSQL,
+	script:  postgresScript,
+	texts:   true,
+	enter:   postgresEnter,
 	inspect: postgresInspect,
 	bind:    postgresBind,
 	args:    func(args []any) []any { return args },
@@ -54,6 +36,24 @@ var postgresDialect = dialect{
 	classify: postgresClassify,
 	answered: func(err error) bool { return postgresState(err) != "" },
 }
+
+// Commits are durable even if that is not the server's default. The isolation
+// level is the one under which an UPDATE waits for the row and then sees it as
+// it is. The server has to tell its warnings. Rows are found by
+// their keys: a planner that takes a small table for one page reads all of it each time. A
+// query without a key would count as so dear then that the server compiles it, for a tenth
+// of a second on each connection.
+const postgresSession = `SELECT
+	COALESCE(current_setting('hapax.session', true), ''),
+	set_config('hapax.session', $1, false),
+	set_config('synchronous_commit', CASE current_setting('synchronous_commit')
+			WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, false),
+	set_config('default_transaction_isolation', 'read committed', false),
+	set_config('enable_seqscan', 'off', false),
+	set_config('enable_hashjoin', 'off', false),
+	set_config('enable_mergejoin', 'off', false),
+	(SELECT set_config(name, 'force_generic_plan', false) FROM pg_settings WHERE name = 'plan_cache_mode'),
+	set_config('client_min_messages', 'warning', false)`
 
 const postgresServer = `
 	pg_is_in_recovery()::text,
@@ -72,48 +72,37 @@ const (
 	postgresStart = `(extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint::text`
 )
 
-// postgresDescription is how many columns postgresServer and those of its identity have.
-const postgresDescription = 8
-
 // postgresEnter reads the mark that the session had before: one of another connection was handed
 // to this one by a pooler, as between any two statements.
-func postgresEnter(ctx context.Context, c *sql.Conn, d *dialect, mark string) (server, error) {
-	set := d.bind(d.session[0])
-	rows, err := texts(ctx, c, set+", "+postgresServer+", "+postgresSystem+", "+postgresStart, mark)
-	lacks := err != nil && postgresState(err) != "" // it may be a fork
-	if lacks {
-		rows, err = texts(ctx, c, set, mark)
-	}
-	switch {
-	case err != nil:
-		return server{}, err
-	case len(rows) != 1:
-		return server{}, fmt.Errorf("the server sets a session up in %d rows", len(rows))
-	}
-	row := rows[0]
-	switch before := row[0]; {
-	case before != "" && before != mark:
-		return server{}, errSwitched
-	case lacks:
-		return postgresInspect(ctx, c)
-	}
-	row = row[len(row)-postgresDescription:]
-	return postgresDescribe(row, row[5:7], row[7:])
+func postgresEnter(ctx context.Context, c *sql.Conn, mark string) (server, error) {
+	return postgresAsk(ctx, c, postgresSession, mark)
 }
 
 func postgresInspect(ctx context.Context, c *sql.Conn) (server, error) {
-	rows, err := texts(ctx, c, "SELECT "+postgresServer+", "+postgresSystem+", "+postgresStart)
-	lacks := err != nil && postgresState(err) != "" // it may be a fork
-	if lacks {
-		rows, err = texts(ctx, c, "SELECT "+postgresServer)
+	return postgresAsk(ctx, c, "SELECT ''")
+}
+
+// postgresAsk has a query, whose first column is the mark of the session, tell what the server is, too.
+func postgresAsk(ctx context.Context, c *sql.Conn, query string, mark ...any) (server, error) {
+	query += ", " + postgresServer
+	rows, err := texts(ctx, c, query+", "+postgresSystem+", "+postgresStart, mark...)
+	parts := 3                                  // those of its identity
+	if err != nil && postgresState(err) != "" { // it may be a fork
+		parts = 0
+		rows, err = texts(ctx, c, query, mark...)
 	}
 	switch {
 	case err != nil:
 		return server{}, err
 	case len(rows) != 1:
 		return server{}, fmt.Errorf("the server describes itself in %d rows", len(rows))
-	case !lacks:
-		return postgresDescribe(rows[0], rows[0][5:7], rows[0][7:])
+	}
+	before, row := rows[0][0], rows[0][len(rows[0])-5-parts:]
+	if before != "" && before != mark[0] {
+		return server{}, errSwitched
+	}
+	if parts > 0 {
+		return postgresDescribe(row, row[5:7], row[7:])
 	}
 	system, err := postgresPart(ctx, c, postgresSystem)
 	if err != nil {
@@ -123,7 +112,7 @@ func postgresInspect(ctx context.Context, c *sql.Conn) (server, error) {
 	if err != nil {
 		return server{}, err
 	}
-	return postgresDescribe(rows[0], system, start)
+	return postgresDescribe(row, system, start)
 }
 
 // postgresDescribe returns what a server says of itself. The parts of its identity are empty
