@@ -39,6 +39,12 @@ func TestConformance(t *testing.T) {
 	storetest.RunKV(t, h)
 }
 
+// A store that is restored takes the identity of the one that it was.
+func TestRestoredIdentity(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	storetest.RunRestored(t, func(ctx context.Context) (storetest.Handle, error) { return Open(ctx, path, Options{}) })
+}
+
 // estrange is the harness's way to a store that was copied.
 func estrange(t testing.TB) storetest.Estranged {
 	path := filepath.Join(t.TempDir(), "original.db")

@@ -138,6 +138,14 @@ func TestConformance(t *testing.T) {
 	storetest.RunKV(t, h)
 }
 
+// A store that is restored takes the identity of the one that it was.
+func TestRestoredIdentity(t *testing.T) {
+	url := database(t, testservers.MongoDB(t))
+	storetest.RunRestored(t, func(ctx context.Context) (storetest.Handle, error) {
+		return mongostore.Open(ctx, url, mongostore.Options{Timeout: patience.Call})
+	})
+}
+
 func harness(srv *testservers.Server, url string) storetest.Harness {
 	return storetest.Harness{
 		Open:         func(t testing.TB) storetest.Handle { return open(t, url, mongostore.Options{}) },

@@ -131,6 +131,14 @@ func TestConformance(t *testing.T) {
 	storetest.RunKV(t, h)
 }
 
+// A store that is restored takes the identity of the one that it was.
+func TestRestoredIdentity(t *testing.T) {
+	url := testservers.Redis(t).URL
+	storetest.RunRestored(t, func(ctx context.Context) (storetest.Handle, error) {
+		return redisstore.Open(ctx, url, redisstore.Options{Prefix: "restored:", Timeout: patience.Call})
+	})
+}
+
 // silence is the harness's way to a store that says nothing any more; nil for a server
 // that existed before, which is not to be disturbed.
 func silence(server *testservers.Server, url string) func(testing.TB, time.Duration) (func(context.Context) (storetest.Handle, error), func()) {

@@ -213,6 +213,15 @@ func TestKV(t *testing.T) {
 	})
 }
 
+// A store that is restored takes the identity of the one that it was.
+func TestRestoredIdentity(t *testing.T) {
+	onServers(t, func(t *testing.T, _ *testservers.Server, url string) {
+		storetest.RunRestored(t, func(ctx context.Context) (storetest.Handle, error) {
+			return Open(ctx, url, sqlstore.Options{Timeout: patience.Call})
+		})
+	})
+}
+
 // silence is the harness's way to a store that says nothing any more; nil for a server
 // that existed before, which is not to be disturbed.
 func silence(server *testservers.Server, url string) func(testing.TB, time.Duration) (func(context.Context) (storetest.Handle, error), func()) {

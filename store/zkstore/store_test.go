@@ -54,6 +54,15 @@ func conform(t *testing.T, url string, server *testservers.Server) {
 	storetest.RunKV(t, h)
 }
 
+// A store that is restored takes the identity of the one that it was.
+func TestRestoredIdentity(t *testing.T) {
+	t.Parallel()
+	url := testservers.SharedZooKeeper(t).URL + "/" + rand.Text()
+	storetest.RunRestored(t, func(ctx context.Context) (storetest.Handle, error) {
+		return zkstore.Open(ctx, url, zkstore.Options{Timeout: patience.Call})
+	})
+}
+
 // silence is the harness's way to a store that says nothing any more; nil for a server
 // that existed before, which is not to be disturbed.
 func silence(server *testservers.Server, url string) func(testing.TB, time.Duration) (func(context.Context) (storetest.Handle, error), func()) {
