@@ -37,6 +37,7 @@ type space struct {
 	looks bool   // Options.Look
 
 	existing func() bool // Options.Existing
+	made     string      // the ID of a store that the handle makes; links are made without the context of Open
 
 	renewAt int32
 
@@ -313,7 +314,7 @@ func (s *space) verify(ctx context.Context, l *link) error {
 		return &driver.WouldChangeError{What: driver.NewStore}
 	}
 	if raw == nil && want == "" {
-		err := s.create(ctx, l, node, driver.EncodeRow(identity{driver.NewStoreID(ctx), format}))
+		err := s.create(ctx, l, node, driver.EncodeRow(identity{s.made, format}))
 		if err != nil && !errors.Is(err, zk.ErrNodeExists) {
 			return s.unavailable(ctx, err)
 		}

@@ -186,6 +186,7 @@ func validPath(path string) error {
 
 // start makes the first connection, or closes the store.
 func (s *Store) start(ctx context.Context, warn func(code, message string)) (*Store, error) {
+	s.space.made = driver.NewStoreID(ctx)
 	err := validPath(strings.TrimPrefix(s.space.base, "/"))
 	if err == nil {
 		err = s.space.linked(ctx, func(_ context.Context, l *link) error {
