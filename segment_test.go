@@ -3,6 +3,7 @@ package hapax_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -320,6 +321,44 @@ func TestSegmentDeletedTag(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		if id := next(t, s); id <= last {
 			t.Errorf("%d follows %d", id, last)
+		}
+	})
+}
+
+// An unknowing store does not know the tag in its next answers.
+type unknowing struct {
+	*memstore.Store
+	answers int
+}
+
+func (s *unknowing) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
+	if s.answers > 0 {
+		s.answers--
+		return hapax.Allocation{}, fmt.Errorf("%w: %q", hapax.ErrTagNotFound, tag)
+	}
+	return s.Store.Allocate(ctx, tag, n, last)
+}
+
+// That a tag is not there is an answer like any other before the first grant, also right after
+// the tag was created; afterwards the store has gone back, whatever it says later.
+func TestSegmentWhoseTagIsNotFound(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		store := &unknowing{Store: memstore.New(), answers: 2}
+		opts := hapax.SegmentOptions{Clock: newTestClock(), Step: 10, MaxStep: 10}
+		if _, err := hapax.NewSegment(t.Context(), store, "orders", opts); !errors.Is(err, hapax.ErrTagNotFound) {
+			t.Fatalf("a tag that is not there after it was created: %v", err)
+		}
+		store.answers = 1
+		s := newSegment(t, store, opts)
+		next(t, s)
+		store.answers = 1
+		var err error
+		for err == nil {
+			_, err = s.Next(t.Context())
+		}
+		time.Sleep(2 * time.Second)
+		if _, again := s.Next(t.Context()); !errors.Is(err, hapax.ErrStoreRolledBack) || !errors.Is(again, hapax.ErrStoreRolledBack) {
+			t.Errorf("a tag that was used is not there: %v, and then %v", err, again)
 		}
 	})
 }
