@@ -93,6 +93,7 @@ var (
 	ErrStoreCorrupt     = lasting("store_corrupt", "the store's data cannot be understood")
 	ErrStoreReplaced    = lasting("store_replaced", "the store is not the one known to this node; see hapax status")
 	ErrStoreRolledBack  = lasting("store_rolled_back", "the store is behind what was used; see hapax status")
+	ErrStoreRetired     = lasting("store_retired", "the store was copied elsewhere, and is used no more")
 	ErrFenced           = lasting("fenced", "a fence stands in the store, which went back: nothing is granted until it is healed; see hapax status")
 	ErrStoreUnsafe      = lasting("store_unsafe", "the store may lose what it acknowledged")
 	ErrWitnessFailed    = passing("witness_failed", "the witness file of this node cannot be read or written, so that nothing can be granted")

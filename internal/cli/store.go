@@ -12,6 +12,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/dump"
 	"github.com/hapax-id/hapax/internal/server"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 func storeCommand() *cobra.Command {
@@ -40,7 +41,11 @@ refused by hapax store load.`,
 	settings := addSettings(cmd, "data", "store")
 	file := cmd.Flags().StringP("output", "o", "", "file to write, which must not exist; without it the dump goes to standard output")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
-		s, err := openPlain(cmd.Context(), settings, true, "")
+		config, err := settings.load()
+		if err != nil {
+			return err
+		}
+		s, err := openPlain(cmd.Context(), config, server.Looking)
 		if err != nil {
 			return err
 		}
@@ -101,47 +106,47 @@ tests and staging: its numbers repeat those that the original issues.`,
 		if err != nil {
 			return fmt.Errorf("%s: %w", args[0], err)
 		}
+		if head.Retired != nil && !*asNew {
+			return fmt.Errorf("%s: %w: load a dump of that store, or give --as-new", args[0], head.Retired.Err())
+		}
 		if _, err := f.Seek(0, io.SeekStart); err != nil {
 			return err
 		}
-		id := head.Store
-		if *asNew {
-			id = ""
-		}
-		s, err := openPlain(cmd.Context(), settings, false, id)
+		config, err := settings.load()
 		if err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, s.Close()) }()
-		found, err := s.StoreID(cmd.Context())
-		switch {
-		case err != nil:
-			return err
-		case !*asNew && found != head.Store:
-			return fmt.Errorf("%w: the store that is there is %q, and the dump is of %q: give an empty place, or --as-new for another store with the same lines",
-				hapax.ErrInvalidArgument, found, head.Store)
-		case *asNew && found == head.Store:
-			return fmt.Errorf("%w: the store that is there is the one of the dump: give another place", hapax.ErrInvalidArgument)
-		}
-		if err := dump.Load(cmd.Context(), s, f, sum, *asNew); err != nil {
+		id, err := dump.Load(cmd.Context(), placeOf(config, server.Making), f, head, sum, *asNew)
+		if err != nil {
 			return err
 		}
 		told(cmd.ErrOrStderr(), "read", sum)
 		if *asNew {
-			fmt.Fprintf(cmd.ErrOrStderr(), "store %s is a new one: its numbers repeat those of the original, %s\n", found, head.Store)
+			fmt.Fprintf(cmd.ErrOrStderr(), "store %s is a new one: its numbers repeat those of the original, %s\n", id, head.Store)
 		}
 		return nil
 	}
 	return cmd
 }
 
-// openPlain opens the store that the settings name.
-func openPlain(ctx context.Context, settings *settingFlags, look bool, id string) (dump.Store, error) {
-	config, err := settings.load()
-	if err != nil {
-		return nil, err
+// placeOf is where the configured store is, or may be.
+func placeOf(config server.Config, how server.How) dump.Place {
+	return dump.Place{
+		URL:  config.StoreURL(),
+		Look: func(ctx context.Context) (dump.Store, error) { return openPlain(ctx, config, server.Looking) },
+		Open: func(ctx context.Context) (dump.Store, error) {
+			s, err := openPlain(ctx, config, how)
+			if would, ok := errors.AsType[*driver.WouldChangeError](err); ok && would.What == driver.NewStore {
+				err = fmt.Errorf("%w: there is no store in %s", hapax.ErrInvalidArgument, config.StoreURL())
+			}
+			return s, err
+		},
 	}
-	opened, err := server.OpenPlain(ctx, config, look, id, quiet)
+}
+
+// openPlain opens the configured store.
+func openPlain(ctx context.Context, config server.Config, how server.How) (dump.Store, error) {
+	opened, err := server.OpenPlain(ctx, config, how, quiet)
 	if err != nil {
 		return nil, err
 	}

@@ -83,7 +83,7 @@ var rules = []rule{
 	{"internal/testserver", []string{"root", "api", "store/memstore", "internal/service", "internal/service/auth", "internal/api/httpapi"}},
 	{"internal/api/*", []string{"root", "internal/build", "internal/durable", "internal/ledger", "internal/service", "internal/service/define", "internal/service/auth", "internal/gate", "internal/peer", "internal/signals", "store/driver", "strategy", "api"}},
 	{"internal/moves", []string{"root", "store/driver"}},
-	{"internal/dump", []string{"root", "store/driver"}},
+	{"internal/dump", []string{"root", "store/driver", "store/witness"}},
 	{"internal/mount", []string{"root", "internal/moves", "internal/ondemand", "internal/ledger", "api", "internal/service", "internal/service/define", "store/driver", "store/memstore", "store/witness", "strategy"}},
 	{"internal/mount/vesta/imports", []string{"root", "internal/compat/springxml", "internal/moves"}},
 	{"internal/mount/uidgen/imports", []string{"root", "compat/uidgen", "internal/compat/springxml", "internal/moves", "plan"}},

@@ -7,10 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/hapax-id/hapax"
@@ -24,7 +21,8 @@ const page = 100
 type Store interface {
 	driver.Store
 	driver.Rows
-	LoadRows(ctx context.Context, rows []driver.Put) error
+	driver.Founded
+	LoadRows(ctx context.Context, closed []byte, rows []driver.Put) error
 }
 
 // Write writes a dump of the store. What is granted meanwhile may be missing.
@@ -37,7 +35,7 @@ func Write(ctx context.Context, s Store, to io.Writer) (sum Summary, err error) 
 	digest := sha256.New()
 	lines := json.NewEncoder(io.MultiWriter(out, digest))
 	lines.SetEscapeHTML(false)
-	if err := lines.Encode(Header{Format, id, hapax.Version(), time.Now().UTC()}); err != nil {
+	if err := lines.Encode(Header{Format: Format, Store: id, Hapax: hapax.Version(), At: time.Now().UTC()}); err != nil {
 		return sum, err
 	}
 	err = eachRow(ctx, s, func(table string, row driver.Row) error {
@@ -93,85 +91,13 @@ func Check(from io.Reader) (Header, Summary, error) {
 		return Header{}, Summary{}, err
 	}
 	for more := true; more; {
-		if _, more, err = d.next(); err != nil {
+		var row driver.Put
+		if row, more, err = d.next(); err != nil {
 			return Header{}, Summary{}, err
+		}
+		if row.Key == (driver.Key{Table: driver.TableFence, Name: driver.RowFence}) {
+			d.header.Retired = driver.RetirementIn(row.Value)
 		}
 	}
 	return d.header, d.end, nil
-}
-
-// Load writes the rows of a dump, which was checked, to a store without rows; linesOnly: none
-// but those of tags, pools and workers. Nothing is granted until all are there: the fence is closed.
-// After an attempt that was broken off it goes on.
-func Load(ctx context.Context, s Store, from io.Reader, checked Summary, linesOnly bool) error {
-	closed, err := json.Marshal(map[string]string{"closed": "a dump is being loaded into the store, checksum " + checked.Sum + "; if that was broken off, load the same dump again"})
-	if err != nil {
-		return err
-	}
-	fence, err := s.Row(ctx, driver.TableFence, driver.RowFence)
-	if err != nil {
-		return err
-	}
-	if string(fence) != string(closed) {
-		if err := isEmpty(ctx, s); err != nil {
-			return err
-		}
-		if ok, err := s.SwapRow(ctx, driver.TableFence, driver.RowFence, nil, closed); err != nil || !ok {
-			return errors.Join(err, fmt.Errorf("%w: somebody else has begun to use the store", hapax.ErrStoreUnavailable))
-		}
-	}
-	d, err := newReader(from)
-	if err != nil {
-		return err
-	}
-	fence = nil
-	var rows []driver.Put
-	for more := true; more; {
-		var row driver.Put
-		if row, more, err = d.next(); err != nil {
-			return err
-		}
-		switch {
-		case !more, linesOnly && !driver.IsLine(row.Key):
-		case row.Key == driver.Key{Table: driver.TableFence, Name: driver.RowFence}:
-			fence = row.Value
-		default:
-			rows = append(rows, row)
-		}
-		if len(rows) >= page || !more {
-			if err := s.LoadRows(ctx, rows); err != nil {
-				return err
-			}
-			rows = rows[:0]
-		}
-	}
-	if d.end.Sum != checked.Sum {
-		return fmt.Errorf("%w: the dump has changed while it was loaded; empty the store and begin again", hapax.ErrInvalidArgument)
-	}
-	if ok, err := s.SwapRow(ctx, driver.TableFence, driver.RowFence, closed, fence); err != nil || !ok {
-		return errors.Join(err, fmt.Errorf("%w: the store was not opened at the end; load the same dump again", hapax.ErrStoreUnavailable))
-	}
-	return nil
-}
-
-// isEmpty refuses a store that has rows.
-func isEmpty(ctx context.Context, s Store) error {
-	var used []string
-	for _, table := range driver.CopyTables() {
-		rows, err := s.ListRows(ctx, table, "", 1)
-		if err != nil {
-			return err
-		}
-		if len(rows) > 0 {
-			if table == "" {
-				table = "tags"
-			}
-			used = append(used, table)
-		}
-	}
-	if len(used) == 0 {
-		return nil
-	}
-	slices.Sort(used)
-	return fmt.Errorf("%w: a dump is loaded into an empty store only, and this one has rows in %s", hapax.ErrInvalidArgument, strings.Join(used, ", "))
 }

@@ -58,12 +58,13 @@ func dumped(t *testing.T, s Store) string {
 }
 
 // load is what the command does with a file.
-func load(ctx context.Context, s Store, text string, linesOnly bool) error {
-	_, sum, err := Check(strings.NewReader(text))
+func load(ctx context.Context, to *spot, text string, asNew bool) error {
+	head, sum, err := Check(strings.NewReader(text))
 	if err != nil {
 		return err
 	}
-	return Load(ctx, s, strings.NewReader(text), sum, linesOnly)
+	_, err = Load(ctx, to.place("there"), strings.NewReader(text), head, sum, asNew)
+	return err
 }
 
 // rows are the lines of a dump between header and end.
@@ -74,69 +75,109 @@ func rows(text string) string {
 }
 
 func TestLoadedRowsAreThoseDumped(t *testing.T) {
-	text := dumped(t, filled(t, memstore.New()))
-	copied := memstore.New()
+	text := dumped(t, filled(t, inMemory()))
+	copied := new(spot)
 	if err := load(t.Context(), copied, text, false); err != nil {
 		t.Fatal(err)
 	}
-	if got := dumped(t, copied); rows(got) != rows(text) || strings.Count(rows(text), "\n") != 253 {
+	if got := dumped(t, copied.open(t)); rows(got) != rows(text) || strings.Count(rows(text), "\n") != 253 {
 		t.Errorf("the dump of the copy has other rows:\n%s\nwant\n%s", got, text)
 	}
 	if err := load(t.Context(), copied, text, false); !errors.Is(err, hapax.ErrInvalidArgument) || !strings.Contains(err.Error(), "rows in guard, pools, tags") {
 		t.Errorf("load into a store in use: %v", err)
 	}
-	fresh := memstore.New()
+	fresh := new(spot)
 	if err := load(t.Context(), fresh, text, true); err != nil {
 		t.Fatal(err)
 	}
-	if raw, err := fresh.Row(t.Context(), driver.TableGuard, driver.RowJoins); raw != nil || err != nil {
+	if raw, err := fresh.open(t).Row(t.Context(), driver.TableGuard, driver.RowJoins); raw != nil || err != nil {
 		t.Errorf("a new store has the joins of the original: %q, %v", raw, err)
 	}
-}
-
-// brokenOff restores some rows, and then none.
-type brokenOff struct {
-	Store
-	left int
-}
-
-var errBrokenOff = errors.New("broken off")
-
-func (b *brokenOff) LoadRows(ctx context.Context, rows []driver.Put) error {
-	if b.left--; b.left < 0 {
-		return errBrokenOff
+	if fresh.id == copied.id {
+		t.Error("a new store has the identity of the original")
 	}
-	return b.Store.LoadRows(ctx, rows)
 }
 
-func TestHalfALoadGrantsNothingAndGoesOn(t *testing.T) {
-	text := dumped(t, filled(t, memstore.New()))
-	for left := range 3 {
-		s := memstore.New()
-		if err := load(t.Context(), &brokenOff{s, left}, text, false); !errors.Is(err, errBrokenOff) {
-			t.Fatalf("after %d pages: %v", left, err)
-		}
-		shot, err := witness.OneShot(s)
+// What a command leaves that only looked for a number is no use of a store.
+func TestLoadsWhereACommandWas(t *testing.T) {
+	text := dumped(t, filled(t, inMemory()))
+	for _, asNew := range []bool{true, false} {
+		there := &spot{store: memstore.New(), id: "another"}
+		shot, err := witness.OneShot(there.store)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if a, err := shot.Allocate(t.Context(), "tag 000, \"ü\"<&", 10, ""); !errors.Is(err, hapax.ErrStoreUnavailable) || !strings.Contains(err.Error(), "a dump is being loaded") {
-			t.Errorf("after %d pages a grant: %v, %v", left, a, err)
+		if _, err := shot.Allocate(t.Context(), "none", 1, ""); !errors.Is(err, hapax.ErrTagNotFound) {
+			t.Fatal(err)
 		}
-		if err := load(t.Context(), s, text, false); err != nil {
-			t.Fatalf("after %d pages, again: %v", left, err)
+		switch err := load(t.Context(), there, text, asNew); {
+		case asNew && err != nil:
+			t.Errorf("as a new store: %v", err)
+		case !asNew && (!errors.Is(err, hapax.ErrInvalidArgument) || !strings.Contains(err.Error(), "store another, without rows")):
+			t.Errorf("in the place of another store: %v", err)
 		}
-		if got := dumped(t, s); rows(got) != rows(text) {
-			t.Errorf("after %d pages and again, the copy has other rows", left)
+	}
+}
+
+// A load is killed at each of its calls, before it is made and after. Nobody is granted anything until another
+// one has ended.
+func TestLoadKilledAnywhere(t *testing.T) {
+	text := dumped(t, filled(t, inMemory()))
+	for _, asNew := range []bool{false, true} {
+		for at, over := 1, false; !over; at++ {
+			for _, after := range []bool{false, true} {
+				to := new(spot)
+				to.kill = &killer{at: at, after: after, each: func() { // others try to use it meanwhile
+					if n, err := to.take(context.Background()); err == nil {
+						t.Errorf("at %d: %d is granted while the load goes on", at, n)
+					}
+				}}
+				err := load(t.Context(), to, text, asNew)
+				over = err == nil
+				if to.kill = nil; !over && !errors.Is(err, errKilled) {
+					t.Fatalf("at %d, after it %t: %v", at, after, err)
+				}
+				serves := to.grant(t) == nil
+				if err := load(t.Context(), to, text, asNew); err != nil && !serves {
+					t.Fatalf("at %d, after it %t, again: %v", at, after, err)
+				}
+				if serves && !over && !after {
+					t.Errorf("at %d: granted before the load was over", at)
+				}
+				if got := dumped(t, to.open(t)); !asNew && !serves && rows(got) != rows(text) {
+					t.Errorf("at %d, after it %t: other rows", at, after)
+				}
+				if err := to.grant(t); err != nil {
+					t.Errorf("at %d, after it %t: %v", at, after, err)
+				}
+			}
 		}
-		if _, err := shot.Allocate(t.Context(), "tag 000, \"ü\"<&", 10, ""); err != nil {
-			t.Errorf("after the load: %v", err)
+	}
+}
+
+// The fence of a dump stands in the store that is made of it, wherever an attempt was killed.
+func TestLoadKeepsTheFence(t *testing.T) {
+	from := filled(t, inMemory())
+	fence := []byte(`{"id":"F","node":"n","row":"","at":"2026-01-01T00:00:00Z","why":"a test","code":"store_rolled_back"}`)
+	if ok, err := from.SwapRow(t.Context(), driver.TableFence, driver.RowFence, nil, fence); err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	text := dumped(t, from)
+	for at, over := 1, false; !over; at++ {
+		for _, after := range []bool{false, true} {
+			to := &spot{kill: &killer{at: at, after: after}}
+			over = load(t.Context(), to, text, false) == nil
+			to.kill = nil
+			_ = load(t.Context(), to, text, false) // refused where the first one was over
+			if raw, err := to.store.Row(t.Context(), driver.TableFence, driver.RowFence); err != nil || string(raw) != string(fence) {
+				t.Errorf("at %d, after it %t: the fence is %q, %v", at, after, raw, err)
+			}
 		}
 	}
 }
 
 func TestHostileDumpsAreRefused(t *testing.T) {
-	text := dumped(t, filled(t, memstore.New()))
+	text := dumped(t, filled(t, inMemory()))
 	lines := strings.SplitAfter(text, "\n")
 	for name, c := range map[string]struct{ text, want string }{
 		"empty":           {"", "line 1 of the dump is missing"},
@@ -156,13 +197,13 @@ func TestHostileDumpsAreRefused(t *testing.T) {
 		if c.text == text {
 			t.Errorf("%s: nothing was changed", name)
 		}
-		s := memstore.New()
+		s := new(spot)
 		err := load(t.Context(), s, c.text, false)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
-		if got := rows(dumped(t, s)); got != "" {
-			t.Errorf("%s: written: %s", name, got)
+		if s.store != nil {
+			t.Errorf("%s: a store was made", name)
 		}
 	}
 }
@@ -219,17 +260,13 @@ func TestNodesFindThatALoadedStoreIsOlder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := boltstore.Open(driver.WithStoreID(t.Context(), head.Store), to, boltstore.Options{})
+		_, sum, err := Check(strings.NewReader(text))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if id, err := s.StoreID(t.Context()); id != head.Store || err != nil {
+		if id, err := Load(t.Context(), boltAt(to), strings.NewReader(text), head, sum, false); id != head.Store || err != nil {
 			t.Fatalf("the store is %q, %v, want %q", id, err, head.Store)
 		}
-		if err := load(t.Context(), s, text, false); err != nil {
-			t.Fatal(err)
-		}
-		s.Close()
 		if got := granted(t, to, filepath.Join(dir, c.witness)); got.Lo < last.Hi != c.repeats {
 			t.Errorf("%s: granted %v after %v, repeats should be %v", c.witness, got, last, c.repeats)
 		}

@@ -40,6 +40,8 @@ type Header struct {
 	Store  string    `json:"store"` // the identity
 	Hapax  string    `json:"hapax"` // the version that has written it
 	At     time.Time `json:"at"`    // when that began
+
+	Retired *driver.Retirement `json:"-"` // where the store had been copied to, as its rows say
 }
 
 type line struct {

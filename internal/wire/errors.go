@@ -54,6 +54,7 @@ var statuses = map[hapax.Code]connect.Code{
 	hapax.ErrStoreCopied.Code():      connect.CodeUnavailable,
 	hapax.ErrStoreCorrupt.Code():     connect.CodeDataLoss,
 	hapax.ErrStoreReplaced.Code():    connect.CodeUnavailable,
+	hapax.ErrStoreRetired.Code():     connect.CodeUnavailable,
 	hapax.ErrStoreRolledBack.Code():  connect.CodeUnavailable,
 	hapax.ErrStoreUnsafe.Code():      connect.CodeUnavailable,
 	hapax.ErrFenced.Code():           connect.CodeUnavailable,

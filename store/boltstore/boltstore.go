@@ -216,6 +216,9 @@ func (s *Store) prepare(ctx context.Context, file *os.File, opts Options, identi
 		if head, err = readHeader(tx); err != nil || head.ID == "" {
 			return err
 		}
+		if err := driver.CheckClosed(ctx, head.Closed); err != nil {
+			return err
+		}
 		return verify(tx)
 	})
 	if err != nil {
@@ -225,7 +228,7 @@ func (s *Store) prepare(ctx context.Context, file *os.File, opts Options, identi
 	case head.ID == "" && opts.Look:
 		return &driver.WouldChangeError{What: driver.NewStore}
 	case head.ID == "":
-		head = header{ID: driver.NewStoreID(ctx), Identity: now}
+		head = header{ID: driver.NewStoreID(ctx), Closed: driver.NewClosed(ctx), Identity: now}
 	case !opts.SkipIdentity:
 		if err := s.compare(file, head, now); err != nil {
 			return err
@@ -360,6 +363,24 @@ func (s *Store) StoreID(ctx context.Context) (string, error) {
 		head, err := readHeader(tx)
 		return head.ID, err
 	})
+}
+
+// OpenToAll implements driver.Founded.
+func (s *Store) OpenToAll(context.Context) error {
+	err := guard(func() error {
+		return s.db.Update(func(tx *bbolt.Tx) error {
+			head, err := readHeader(tx)
+			if err != nil || head.Closed == "" {
+				return err
+			}
+			head.Closed = ""
+			return writeHeader(tx, head)
+		})
+	})
+	if err != nil {
+		return explain(s.path, err)
+	}
+	return nil
 }
 
 // read runs f in a transaction that sees what was committed.

@@ -30,6 +30,7 @@ type header struct {
 	Format   string   `json:"format"`
 	ID       string   `json:"id"`
 	Identity identity `json:"identity"`
+	Closed   string   `json:"closed,omitempty"` // why nobody may use it yet: see driver.Founding
 
 	// Of the contents, see renew; Before is the one that this one replaces.
 	Generation string `json:"generation,omitempty"`

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"sync/atomic"
 
 	"github.com/hapax-id/hapax"
 )
@@ -36,6 +37,7 @@ type Base struct {
 	kv    KV
 	opts  BaseOptions
 	kept  kept
+	fence atomic.Pointer[Cell] // a fence's row as it was seen last, that does not retire the store; nil: none
 }
 
 // NewBase returns the store in a KV.

@@ -69,7 +69,7 @@ func (m *memory) Step(_ context.Context, step driver.Step) (driver.Result, error
 	for _, c := range step.If {
 		now := m.cellLocked(c.Key)
 		r.If = append(r.If, now)
-		r.Met = r.Met && bytes.Compare(now.Value, c.Least) >= 0 && (c.Least != nil || now.Value == nil)
+		r.Met = r.Met && c.Holds(now.Value)
 	}
 	if !r.Met {
 		return r, nil

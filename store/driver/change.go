@@ -158,7 +158,13 @@ func (b *Base) makeStep(ctx context.Context, p *Pulse, some []*rowChange) (Resul
 		c.locked = kv != nil
 	}
 	if kv == nil {
-		r, err := b.kv.Step(ctx, p.step(changesOf(some)...))
+		var r Result
+		var err error
+		if p == nil {
+			r, err = b.stepBesides(ctx, changesOf(some))
+		} else {
+			r, err = b.kv.Step(ctx, p.step(changesOf(some)...))
+		}
 		return r, some, err
 	}
 	keys := []Key{{TableBeats, p.Row}}

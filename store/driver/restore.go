@@ -6,28 +6,72 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/hapax-id/hapax"
 )
 
-// newStoreID is the key of a context's value; see [WithStoreID].
-type newStoreID struct{}
+// founding is the key of a context's value; see [WithFounding].
+type founding struct{}
 
-// WithStoreID has a store that is opened with the context, and made by that, take the
-// identity: it is one that is restored.
-func WithStoreID(ctx context.Context, id string) context.Context {
-	return context.WithValue(ctx, newStoreID{}, id)
+// A Founding is how a store is made whose rows come from elsewhere.
+type Founding struct {
+	ID string // the identity; empty: a random one
+
+	// Closed is why nobody may use the store yet, which stands in it from the first. Only those
+	// whose own Founding says the same open it, until [Founded].OpenToAll.
+	Closed string
+}
+
+// Founded is implemented by stores that can be made closed.
+type Founded interface {
+	// OpenToAll lets everybody open the store. It does nothing where they may already.
+	OpenToAll(ctx context.Context) error
+}
+
+// WithFounding has a store that is opened with the context, and made by that, be made so.
+func WithFounding(ctx context.Context, f Founding) context.Context {
+	return context.WithValue(ctx, founding{}, f)
+}
+
+// FoundingIn returns what [WithFounding] has put into a context, for a driver that makes its store in another one.
+func FoundingIn(ctx context.Context) Founding {
+	f, _ := ctx.Value(founding{}).(Founding)
+	return f
 }
 
 // NewStoreID returns the identity of a store that a driver makes: a random one, or the one
-// of [WithStoreID].
+// of [WithFounding].
 func NewStoreID(ctx context.Context) string {
-	if id, ok := ctx.Value(newStoreID{}).(string); ok {
+	if id := FoundingIn(ctx).ID; id != "" {
 		return id
 	}
 	return rand.Text()
+}
+
+// NewClosed returns why nobody may use a store yet that a driver makes; empty: everybody may.
+func NewClosed(ctx context.Context) string {
+	return FoundingIn(ctx).Closed
+}
+
+// A ClosedError is the refusal of a store that is being filled.
+type ClosedError struct{ Closed string }
+
+func (c *ClosedError) Error() string {
+	return fmt.Sprintf("%v: %s", hapax.ErrStoreUnavailable, c.Closed)
+}
+
+// Unwrap returns hapax.ErrStoreUnavailable.
+func (*ClosedError) Unwrap() error { return hapax.ErrStoreUnavailable }
+
+// CheckClosed refuses a store that is being filled to whoever does not fill it.
+func CheckClosed(ctx context.Context, closed string) error {
+	if closed == "" || closed == NewClosed(ctx) {
+		return nil
+	}
+	return &ClosedError{closed}
 }
 
 // CopyTables are the tables of a store in the order in which they are copied, but for those of
@@ -83,16 +127,17 @@ func CheckRow(key Key, value []byte) error {
 	return nil
 }
 
-// LoadRows writes rows that are not in the store. One that is there with the same value was
-// written by an attempt before; any other ends it with ErrInvalidArgument. It looks at no fence.
-func (b *Base) LoadRows(ctx context.Context, rows []Put) error {
+// LoadRows writes rows that are not in the store, as long as the fence's row is the closed one. A
+// row that is there with the same value was written by an attempt before; any other ends it with
+// ErrInvalidArgument.
+func (b *Base) LoadRows(ctx context.Context, closed []byte, rows []Put) error {
 	for len(rows) > 0 {
 		n, size := 0, 0
 		for n < len(rows) && n < b.opts.MaxChanges && (n == 0 || size+len(rows[n].Value) <= b.opts.MaxBytes) {
 			size += len(rows[n].Value)
 			n++
 		}
-		if err := b.loadRows(ctx, rows[:n]); err != nil {
+		if err := b.loadRows(ctx, closed, rows[:n]); err != nil {
 			return err
 		}
 		rows = rows[n:]
@@ -100,38 +145,69 @@ func (b *Base) LoadRows(ctx context.Context, rows []Put) error {
 	return nil
 }
 
-func (b *Base) loadRows(ctx context.Context, rows []Put) error {
+func (b *Base) loadRows(ctx context.Context, closed []byte, rows []Put) error {
 	called := ctx
 	ctx, cancel, err := b.calls.Begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer cancel()
-	step, keys := Step{}, make([]Key, len(rows))
-	for i, row := range rows {
-		step.Each = append(step.Each, Change{row.Key, Cell{Known: true}, row.Value})
-		keys[i] = row.Key
-	}
-	r, err := b.kv.Step(ctx, step)
-	if half := len(rows) / 2; errors.Is(err, ErrTooMany) && half > 0 {
-		return errors.Join(b.loadRows(called, rows[:half]), b.loadRows(called, rows[half:]))
-	}
+	fence, err := b.kv.Get(ctx, Current, fenceKey)
 	if err != nil {
 		return err
 	}
-	for i, done := range r.Each {
-		if done.Done {
-			continue
+	step, keys := Step{If: []Cond{{Key: fenceKey, Same: fence[0]}}}, make([]Key, len(rows))
+	for i, row := range rows {
+		keys[i] = row.Key
+	}
+	was, err := b.cellsOf(ctx, keys) // an engine may know a row by more than its value
+	if err != nil {
+		return err
+	}
+	for i, row := range rows {
+		switch now := was[i].Value; {
+		case now == nil:
+			step.Each = append(step.Each, Change{row.Key, was[i], row.Value})
+		case !bytes.Equal(now, row.Value):
+			return fmt.Errorf("%w: row %q of table %q is in the store with another value", hapax.ErrInvalidArgument, row.Key.Name, row.Key.Table)
 		}
-		cells, err := b.kv.Get(ctx, Current, keys[i])
-		if err != nil {
-			return err
-		}
-		if !bytes.Equal(cells[0].Value, rows[i].Value) {
-			return fmt.Errorf("%w: row %q of table %q is in the store with another value", hapax.ErrInvalidArgument, keys[i].Name, keys[i].Table)
+	}
+	if !bytes.Equal(fence[0].Value, closed) {
+		return errOpened
+	}
+	if len(step.Each) == 0 {
+		return nil
+	}
+	r, err := b.kv.Step(ctx, step)
+	if half := len(rows) / 2; errors.Is(err, ErrTooMany) && half > 0 {
+		return errors.Join(b.loadRows(called, closed, rows[:half]), b.loadRows(called, closed, rows[half:]))
+	}
+	switch {
+	case err != nil:
+		return err
+	case !r.Met:
+		return errOpened
+	}
+	for _, done := range r.Each {
+		if !done.Done {
+			return b.loadRows(called, closed, rows) // another attempt is at it, too
 		}
 	}
 	return nil
+}
+
+// errOpened ends an attempt to fill a store that another one has finished.
+var errOpened = fmt.Errorf("%w: the store is not closed any more: another process has filled it, or has begun to use it", hapax.ErrStoreUnavailable)
+
+func (b *Base) cellsOf(ctx context.Context, keys []Key) (cells []Cell, err error) {
+	for some := range slices.Chunk(keys, MaxNamed) {
+		found, err := b.kv.Get(ctx, Current, some...)
+		if err != nil {
+			return nil, err
+		}
+		cells = append(cells, found...)
+	}
+	return cells, nil
 }
 
 // IsTableOfWorkers reports whether a table is one of a pool's workers.

@@ -94,6 +94,7 @@ type identity struct {
 	ID      string `json:"id"`      // the store ID
 	Cluster string `json:"cluster"` // the cluster that the store was made in, in hex
 	Format  int64  `json:"format"`
+	Closed  string `json:"closed,omitempty"` // why nobody may use it yet: see driver.Founding
 }
 
 // base gives a Store its methods without a field that outsiders see.
@@ -238,7 +239,7 @@ func (s *space) identify(ctx context.Context) error {
 	case s.look || s.existing != nil && s.existing():
 		return &driver.WouldChangeError{What: driver.NewStore}
 	default:
-		value = string(driver.EncodeRow(identity{driver.NewStoreID(ctx), clusterName(reply.Header.ClusterId), format}))
+		value = string(driver.EncodeRow(identity{driver.NewStoreID(ctx), clusterName(reply.Header.ClusterId), format, driver.NewClosed(ctx)}))
 		done, err := s.client.Txn(ctx).
 			If(clientv3.Compare(clientv3.CreateRevision(s.identityKey()), "=", 0)).
 			Then(clientv3.OpPut(s.identityKey(), value)).
@@ -251,6 +252,9 @@ func (s *space) identify(ctx context.Context) error {
 		}
 	}
 	found, err := s.decodeIdentity(value)
+	if err == nil {
+		err = driver.CheckClosed(ctx, found.Closed)
+	}
 	if err != nil {
 		return err
 	}
@@ -300,6 +304,31 @@ func (s *Store) StoreID(ctx context.Context) (string, error) {
 		return "", err
 	}
 	return s.space.id, nil
+}
+
+// OpenToAll implements driver.Founded. Other handles that were opened before do not know the
+// store any more.
+func (s *Store) OpenToAll(ctx context.Context) error {
+	ctx, cancel, err := s.space.calls.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	return s.space.openToAll(ctx)
+}
+
+func (s *space) openToAll(ctx context.Context) error {
+	found, err := s.decodeIdentity(s.identity)
+	if err != nil || found.Closed == "" {
+		return err
+	}
+	found.Closed = ""
+	open := string(driver.EncodeRow(found))
+	if _, err := s.commit(ctx, nil, []clientv3.Op{clientv3.OpPut(s.identityKey(), open)}, nil); err != nil {
+		return err
+	}
+	s.identity = open
+	return nil
 }
 
 // Ping implements driver.Store. It asks a quorum for the store's identity.

@@ -245,6 +245,7 @@ func notInName(r rune) bool {
 type meta struct {
 	ID     string `bson:"id"`
 	Format int64  `bson:"format"`
+	Closed string `bson:"closed"` // why nobody may use it yet: see driver.Founding
 }
 
 // begin makes the store unless it exists, and warns about what cannot be durable.
@@ -254,12 +255,16 @@ func (s *Store) begin(ctx context.Context) error {
 		if s.opts.Look || s.opts.Existing != nil && s.opts.Existing() {
 			return &driver.WouldChangeError{What: driver.NewStore}
 		}
-		_, err = s.space.meta.InsertOne(ctx, bson.D{
+		made := bson.D{
 			{Key: "_id", Value: storeDocument},
 			{Key: "id", Value: driver.NewStoreID(ctx)},
 			{Key: "format", Value: int64(format)},
 			{Key: "created", Value: time.Now()},
-		})
+		}
+		if closed := driver.NewClosed(ctx); closed != "" {
+			made = append(made, bson.E{Key: "closed", Value: closed})
+		}
+		_, err = s.space.meta.InsertOne(ctx, made)
 		if err == nil || mongo.IsDuplicateKeyError(err) {
 			m, err = s.space.readMeta(ctx)
 		}
@@ -273,6 +278,9 @@ func (s *Store) begin(ctx context.Context) error {
 	}
 	if m.ID == "" {
 		return fmt.Errorf("%w: %s: id is missing", hapax.ErrStoreCorrupt, place)
+	}
+	if err := driver.CheckClosed(ctx, m.Closed); err != nil {
+		return err
 	}
 	s.space.id = m.ID
 	return s.probe(ctx)
@@ -333,6 +341,19 @@ func (s *Store) StoreID(ctx context.Context) (string, error) {
 		return "", err
 	}
 	return s.space.id, nil
+}
+
+// OpenToAll implements driver.Founded.
+func (s *Store) OpenToAll(ctx context.Context) error {
+	k := s.space
+	return s.call(ctx, func(ctx context.Context) error {
+		res, err := k.meta.UpdateOne(ctx, bson.D{{Key: "_id", Value: storeDocument}, {Key: "id", Value: k.id}},
+			bson.D{{Key: "$unset", Value: bson.D{{Key: "closed", Value: ""}}}})
+		if err == nil && res.MatchedCount == 0 {
+			err = k.check(ctx)
+		}
+		return err
+	})
 }
 
 // Ping implements driver.Store. It sends a write that changes nothing, which

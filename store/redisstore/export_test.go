@@ -12,7 +12,7 @@ const TwinVariable = "HAPAX_TEST_REDIS_TWIN"
 func init() {
 	sound, broken, ok := strings.Cut(os.Getenv(TwinVariable), " => ")
 	found := false
-	for _, sc := range []*script{&openScript, &pingScript, &listScript, &stepScript} {
+	for _, sc := range []*script{&openScript, &openedScript, &pingScript, &listScript, &stepScript} {
 		if ok && strings.Contains(sc.source, sound) {
 			*sc, found = scriptOf(strings.ReplaceAll(sc.source, sound, broken), sc.writes), true
 		}

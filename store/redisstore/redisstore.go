@@ -204,11 +204,11 @@ func (s *space) begin(ctx context.Context) (none struct{}, err error) {
 	if err := s.inspect(ctx); err != nil {
 		return none, err
 	}
-	id, find := driver.NewStoreID(ctx), openScript
+	id, closed, find := driver.NewStoreID(ctx), driver.NewClosed(ctx), openScript
 	if s.opts.Look || s.opts.Existing != nil && s.opts.Existing() {
 		id, find.writes = "", false
 	}
-	r, err := s.eval(ctx, find, nil, id, format)
+	r, err := s.eval(ctx, find, nil, id, format, closed)
 	if err != nil {
 		return none, err
 	}
@@ -221,7 +221,7 @@ func (s *space) begin(ctx context.Context) (none struct{}, err error) {
 	if s.id == "" {
 		return none, fmt.Errorf("%w: redis: key %q has no field id", hapax.ErrStoreCorrupt, s.key("store"))
 	}
-	return none, nil
+	return none, driver.CheckClosed(ctx, r.text(3))
 }
 
 // checkFormat refuses keys of another format than this version's.
@@ -249,6 +249,14 @@ func (s *Store) StoreID(ctx context.Context) (string, error) {
 		return "", err
 	}
 	return s.space.id, nil
+}
+
+// OpenToAll implements driver.Founded.
+func (s *Store) OpenToAll(ctx context.Context) error {
+	_, err := asked(ctx, s.space, "open to all", func(ctx context.Context) (reply, error) {
+		return s.space.eval(ctx, openedScript, nil, s.space.id, format)
+	})
+	return err
 }
 
 // Ping implements driver.Store. It sends a write that changes nothing, which

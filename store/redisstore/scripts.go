@@ -22,10 +22,11 @@ type script struct {
 }
 
 var (
-	openScript = newScript(true, "master", "open")
-	pingScript = newScript(true, "master", "store", "ping")
-	listScript = newScript(false, "master", "store", "rows", "list")
-	stepScript = newScript(true, "master", "store", "rows", "step")
+	openScript   = newScript(true, "master", "open")
+	openedScript = newScript(true, "master", "store", "opened")
+	pingScript   = newScript(true, "master", "store", "ping")
+	listScript   = newScript(false, "master", "store", "rows", "list")
+	stepScript   = newScript(true, "master", "store", "rows", "step")
 )
 
 func newScript(writes bool, parts ...string) script {

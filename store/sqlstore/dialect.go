@@ -28,6 +28,7 @@ const DefaultPrefix = "hapax_"
 type dialect struct {
 	name   Dialect
 	script string // creates the tables
+	quiet  string // waits for those who write to the rows; empty: nobody needs that
 
 	texts bool // values are texts; see dialect.text
 
@@ -106,8 +107,8 @@ type statements struct {
 	schema []string
 	anyRow string // finds a row
 
-	whole, meta, metaInsert, clock, scan, get string
-	steps                                     []string // see postgresSteps
+	whole, meta, metaInsert, metaClosed, clock, scan, get string
+	steps                                                 []string // see postgresSteps
 
 	names *strings.Replacer // of the tables, and of what is read of a value
 }
@@ -121,6 +122,7 @@ func newStatements(d *dialect, prefix string) statements {
 		whole:      "SELECT name, value FROM {meta} WHERE format = ? AND EXISTS (SELECT 1 FROM {rows}) ORDER BY name",
 		meta:       "SELECT name, value, format FROM {meta} ORDER BY name",
 		metaInsert: "INSERT INTO {meta} (name, value, format) VALUES (?, ?, ?)",
+		metaClosed: "INSERT INTO {meta} (name, value, format) VALUES (?, ?, ?), (?, ?, ?)",
 		clock:      "SELECT " + d.clock,
 		scan: "SELECT '' AS name, value" + fromHere +
 			" UNION ALL (SELECT name, {value} FROM {rows} WHERE tbl = ? AND name > ? ORDER BY name LIMIT ?)",
@@ -130,7 +132,7 @@ func newStatements(d *dialect, prefix string) statements {
 		names:  strings.NewReplacer("{meta}", prefix+"meta", "{rows}", prefix+"rows", "{value}", bounded),
 		schema: d.schema(prefix),
 	}
-	all := []*string{&s.whole, &s.meta, &s.metaInsert, &s.clock, &s.scan, &s.get, &s.anyRow}
+	all := []*string{&s.whole, &s.meta, &s.metaInsert, &s.metaClosed, &s.clock, &s.scan, &s.get, &s.anyRow}
 	for i := range s.steps {
 		all = append(all, &s.steps[i])
 	}

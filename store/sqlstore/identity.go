@@ -13,6 +13,13 @@ import (
 // metaStoreID is the row of the meta table that every store has.
 const metaStoreID = "id"
 
+// The rows of the meta table of a store that was made closed: see driver.Founding. The first
+// comes with the ID, and counts until there is the second; rows are only ever added.
+const (
+	metaClosed = "closed"
+	metaOpened = "opened"
+)
+
 // format is that of the tables. It stands with the ID, in each row of the meta table.
 const format = 4
 
@@ -37,6 +44,11 @@ func (s *Store) bootstrap(ctx context.Context, c *sql.Conn, srv server) error {
 	}
 	if err != nil {
 		return err
+	}
+	if meta[metaOpened] == "" {
+		if err := driver.CheckClosed(ctx, meta[metaClosed]); err != nil {
+			return err
+		}
 	}
 	if srv.identity == "" {
 		s.opts.Warn(WarnNoIdentity, "the server does not tell its identity: a failover is noticed by heartbeats alone")
@@ -70,7 +82,11 @@ func (s *Store) complete(ctx context.Context, c *sql.Conn) (map[string]string, e
 	if err != nil || meta[metaStoreID] != "" {
 		return meta, err
 	}
-	if _, err := c.ExecContext(ctx, s.sql.metaInsert, s.dialect.args([]any{metaStoreID, driver.NewStoreID(ctx), int64(format)})...); err != nil && s.dialect.classify(err) != exists {
+	query, args := s.sql.metaInsert, []any{metaStoreID, driver.NewStoreID(ctx), int64(format)}
+	if closed := driver.NewClosed(ctx); closed != "" {
+		query, args = s.sql.metaClosed, append(args, metaClosed, closed, int64(format))
+	}
+	if _, err := c.ExecContext(ctx, query, s.dialect.args(args)...); err != nil && s.dialect.classify(err) != exists {
 		return nil, err
 	}
 	return s.readMeta(ctx, c)

@@ -21,6 +21,7 @@ var postgresScript string
 var postgresDialect = dialect{
 	name:    PostgreSQL,
 	script:  postgresScript,
+	quiet:   "LOCK TABLE {rows} IN SHARE MODE",
 	texts:   true,
 	enter:   postgresEnter,
 	inspect: postgresInspect,

@@ -298,6 +298,45 @@ func (s *Store) StoreID(ctx context.Context) (id string, err error) {
 	return id, err
 }
 
+// Quiet implements driver.Quieting. Who writes to a table of PostgreSQL has locked it before taking the
+// snapshot in which a fence is looked for, and until the end; MySQL locks the place of the fence.
+func (s *Store) Quiet(ctx context.Context) error {
+	if s.dialect.quiet == "" {
+		return nil
+	}
+	return s.do(ctx, "wait for steps under way", func(ctx context.Context, c *sql.Conn) error {
+		tx, err := c.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback() }() // does nothing after a commit
+		if _, err := tx.ExecContext(ctx, s.sql.names.Replace(s.dialect.quiet)); err != nil {
+			return err
+		}
+		return tx.Commit()
+	})
+}
+
+// OpenToAll implements driver.Founded.
+func (s *Store) OpenToAll(ctx context.Context) error {
+	return s.do(ctx, "open to all", func(ctx context.Context, c *sql.Conn) error {
+		meta, err := s.readMeta(ctx, c)
+		switch {
+		case err != nil:
+			return err
+		case meta[metaStoreID] != s.id:
+			return replacedError(meta[metaStoreID], s.id)
+		case meta[metaClosed] == "":
+			return nil
+		}
+		_, err = c.ExecContext(ctx, s.sql.metaInsert, s.dialect.args([]any{metaOpened, s.id, int64(format)})...)
+		if s.dialect.classify(err) == exists {
+			return nil
+		}
+		return err
+	})
+}
+
 // StoreTime implements driver.Clock with the server's clock, to the
 // microsecond.
 func (s *Store) StoreTime(ctx context.Context) (t time.Time, err error) {

@@ -9,14 +9,14 @@ import (
 )
 
 // RunRestored proves of a store that is not there yet that it is made with the identity of
-// [driver.WithStoreID], that it keeps it, and that one that is there takes no other.
+// [driver.WithFounding], that it keeps it, and that one that is there takes no other.
 func RunRestored(t testing.TB, open func(ctx context.Context) (Handle, error)) {
 	t.Helper()
 	first := rand.Text()
 	for _, asked := range []string{first, "", rand.Text()} {
 		ctx := t.Context()
 		if asked != "" {
-			ctx = driver.WithStoreID(ctx, asked)
+			ctx = driver.WithFounding(ctx, driver.Founding{ID: asked})
 		}
 		h, err := open(ctx)
 		if err != nil {

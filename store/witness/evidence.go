@@ -468,3 +468,14 @@ func healLine(ctx context.Context, s driver.Healing, line string, p Pair, defs .
 	_, err := s.HealWorker(ctx, d.Layout, driver.Worker{Pool: pool, ID: id, Mark: p.Mark, Token: p.Token})
 	return err
 }
+
+// forget removes the evidence, which is of no more use.
+func (g *Guarded) forget(ctx context.Context, s store) error {
+	old, err := readRows(ctx, s, driver.TableEvidence)
+	for name, raw := range old {
+		if err == nil {
+			_, err = s.SwapRow(ctx, driver.TableEvidence, name, raw, nil)
+		}
+	}
+	return unavailable(err)
+}

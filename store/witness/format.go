@@ -41,6 +41,25 @@ func checkFormat(ctx context.Context, s driver.Rows) (*formatRow, error) {
 	return &row, nil
 }
 
+// CheckFormat refuses a store whose rows have another format than this version knows.
+func CheckFormat(ctx context.Context, s driver.Rows) error {
+	_, err := checkFormat(ctx, s)
+	return err
+}
+
+// FenceIn returns why a fence's row keeps everybody from the store: ErrFenced, or, where it says that the
+// store is being filled or was retired, a *driver.ClosedError or a *driver.RetiredError. nil: there is no row.
+func FenceIn(raw []byte) error {
+	if raw == nil {
+		return nil
+	}
+	f, err := decodeFence(raw)
+	if err == nil {
+		err = fenceError(f)
+	}
+	return err
+}
+
 // claim sees to it that a process may use the store, and none of a version with another format.
 func claim(ctx context.Context, s store) error {
 	told, err := checkFormat(ctx, s)

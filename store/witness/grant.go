@@ -309,6 +309,9 @@ func (g *Guarded) replaceLost(h *handle, s store, err error) error {
 	case errors.Is(err, hapax.ErrClosed) && g.life.Err() == nil:
 		return fmt.Errorf("%w: the connection was replaced while it was used", hapax.ErrStoreUnavailable)
 	}
+	if errors.Is(err, hapax.ErrStoreRetired) { // a change that is made under no heartbeat
+		return g.ifRetired(err)
+	}
 	if errors.Is(err, hapax.ErrStoreRolledBack) || errors.Is(err, hapax.ErrStoreReplaced) {
 		err = fmt.Errorf("%w: the store is dialled anew, since its driver says: %s", hapax.ErrStoreUnavailable, hapax.Message(err))
 		// The driver has only seen its connection; what is missing is found by joining anew, with the

@@ -174,7 +174,10 @@ func (g *Guarded) statusLocked(disk error) Status {
 	if st.Slow = g.pace.text(g.opts.Heartbeat); st.Slow != "" && g.state == Joining && st.Why != "" {
 		st.Why += "; " + st.Slow
 	}
+	gone, isRetired := errors.AsType[*driver.RetiredError](g.cause)
 	switch {
+	case isRetired:
+		st.Command = retiredCommand(gone.Retirement)
 	case (g.state == Serving || g.state == Joining) && disk != nil:
 		st.Code, st.Why = hapax.CodeOf(disk), hapax.Message(disk)
 		st.Command = "make room on the witness's disk, or give it another"
@@ -214,6 +217,9 @@ func (g *Guarded) refusedLocked() error {
 	case Fenced, Refusing:
 		if errors.Is(g.cause, hapax.ErrFenced) {
 			return g.cause
+		}
+		if errors.Is(g.cause, hapax.ErrStoreRetired) {
+			return retiredRefusal{g.cause}
 		}
 		return fmt.Errorf("%w (%w)", g.cause, hapax.ErrFenced)
 	case Leaving, Left:
@@ -283,11 +289,11 @@ func (g *Guarded) apply(e event, cause error, fence *Fence) bool {
 		g.cause = nil
 	case g.state == Joining && e != joined:
 		g.cause = cause
-	case isNew, e == behind && errors.Is(g.cause, errOther):
+	case isNew, e == retired, e == behind && errors.Is(g.cause, errOther):
 		g.cause = cause
 	}
 	// Nodes that were granted something before the fence are to be waited for again.
-	if e == fenced || e == behind {
+	if e == fenced || e == behind || e == retired {
 		g.me.quick, g.me.heard = false, nil
 	}
 	if g.state == Joining && (e == lost || e == decided) {
@@ -312,9 +318,12 @@ func (g *Guarded) apply(e event, cause error, fence *Fence) bool {
 	}
 	// Outside g.mu, since it is I/O. The state is in force already, so that nothing is granted
 	// meanwhile.
-	record := e == fenced || e == behind
+	record := e == fenced || e == behind || e == retired
 	l, row, all, joins := g.latchLocked(was, e, cause), g.me.row, own{Count: g.me.acked.Count, Grants: g.me.acked.Grants, Asked: g.me.beat.Grants}, g.me.joins
 	g.mu.Unlock()
+	if e == retired {
+		joins = 0 // some may have joined after the copy was read
+	}
 	if record {
 		_ = g.witness.setLatch(l, row, all, joins) // else the next change writes it; it is in force
 	}
@@ -327,10 +336,14 @@ func (g *Guarded) apply(e event, cause error, fence *Fence) bool {
 // latchLocked returns the latch that the witness is to remember after an event. The first
 // finding of the node itself stays.
 func (g *Guarded) latchLocked(l latch, e event, cause error) latch {
-	if l.State == "" || l.State == Fenced && e == behind {
+	gone, _ := errors.AsType[*driver.RetiredError](cause)
+	if l.State == "" || l.State == Fenced && e == behind || e == retired {
 		l = latch{State: Fenced, Row: g.me.row, Count: g.me.acked.Count, Fence: l.Fence}
-		if e == behind {
+		if e == behind || e == retired {
 			l.State = Refusing
+		}
+		if e == retired {
+			l.Retired = &gone.Retirement
 		}
 		if cause != nil {
 			l.Code, l.Why = string(hapax.CodeOf(cause)), hapax.Message(cause)

@@ -136,6 +136,9 @@ func (g *Guarded) isNew(d *decision) bool {
 
 // heal goes as far as it can from a refusal to serving again.
 func (g *Guarded) heal(ctx context.Context, s store) error {
+	if l := g.witness.latch(); l.isRetired() {
+		return g.follow(ctx, s, *l.Retired)
+	}
 	verdict, id, cause, err := g.identify(ctx, s)
 	if err != nil {
 		return err
@@ -160,7 +163,7 @@ func (g *Guarded) heal(ctx context.Context, s store) error {
 	began := g.now()
 	f, raw, err := readFence(ctx, s)
 	if err != nil {
-		return err
+		return g.ifRetired(err)
 	}
 	if f == nil {
 		return g.afterFence(ctx, s, id, verdict)
@@ -365,6 +368,9 @@ func (g *Guarded) catchUp(ctx context.Context, s store, d *decision, id string) 
 	}
 	was := g.witness.latch()
 	err = g.witness.commit(func(b *record) error {
+		if g.witness.state.Latch.retires() { // found meanwhile
+			return g.witness.state.Latch.Retired.Err()
+		}
 		// In one change: a half of it would make the store look behind, or hide that it is.
 		b.Store, b.Decision, b.Joins, b.Compacted, b.Latch = id, &d.decisionID, d.Joins, d.Joins, &latch{}
 		b.Lines, b.Defs = have.pairs, have.defsFor(before) // from now on it attests for all that had joined
@@ -545,17 +551,6 @@ func dropParts(ctx context.Context, s store, prefix string) error {
 	for name, raw := range rows {
 		if err == nil && strings.HasPrefix(name, rowDecision+"/") && !strings.HasPrefix(name, prefix) {
 			_, err = s.SwapRow(ctx, driver.TableGuard, name, raw, nil)
-		}
-	}
-	return unavailable(err)
-}
-
-// forget removes the evidence, which is of no more use.
-func (g *Guarded) forget(ctx context.Context, s store) error {
-	old, err := readRows(ctx, s, driver.TableEvidence)
-	for name, raw := range old {
-		if err == nil {
-			_, err = s.SwapRow(ctx, driver.TableEvidence, name, raw, nil)
 		}
 	}
 	return unavailable(err)

@@ -123,7 +123,7 @@ func (g *Guarded) prepare(ctx context.Context, s store) (before ahead, may bool,
 		if err == nil {
 			g.takeFence(f)
 		}
-		return before, false, err
+		return before, false, g.ifRetired(err)
 	}
 	if d, err := g.newDecision(ctx, before); err != nil || d != nil {
 		if err == nil {

@@ -79,7 +79,15 @@ func judgeAs(ctx context.Context, s store, state record) (cause, err error) {
 	if cause, err := g.judgeAll(ctx, s); err != nil || cause != nil {
 		return cause, err
 	}
-	if l := g.witness.latch(); l.State != "" {
+	if l := g.witness.latch(); l.isRetired() {
+		goes, err := g.goesOn(ctx, s, *l.Retired)
+		switch {
+		case err != nil:
+			return nil, err
+		case !goes:
+			return l.Retired.Err(), nil
+		}
+	} else if l.State != "" {
 		return fmt.Errorf("%w: no decision was made since this node stopped: %s", hapax.ErrFenced, l.Why), nil
 	}
 	c, err := compareLines(ctx, s, state)

@@ -16,6 +16,10 @@ import (
 // for each other.
 var rowCommands = rowName(0, runCommands)
 
+// IsRowOfCommands reports whether a row of driver.TableBeats is the one of all commands, which every command
+// leaves in a store, whatever it does there.
+func IsRowOfCommands(name string) bool { return name == rowCommands }
+
 // commandPulse is the pulse of all commands.
 func commandPulse() driver.Pulse {
 	still := driver.Beat{Count: 1}

@@ -174,6 +174,9 @@ func guard(calls, beats *handle, w *Witness, opts Options) (*Guarded, error) {
 	if l := w.latch(); l.State != "" {
 		g.state = l.State
 		g.cause = fmt.Errorf("%w: %s", hapax.ErrFenced, l.Why)
+		if l.isRetired() {
+			g.cause = l.Retired.Err()
+		}
 	}
 	g.told.State = g.state
 	g.since = g.now()

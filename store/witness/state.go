@@ -35,6 +35,7 @@ const (
 	fenced  event = "fenced"  // a fence stands
 	behind  event = "behind"  // the store lacks what was acknowledged to this node, or everything
 	other   event = "other"   // the store is another one
+	retired event = "retired" // the store was copied elsewhere, and is used no more
 	decided event = "decided" // the fence that stood was ended by a decision; or the store is the right one again
 	leave   event = "leave"   // the node is closed
 	left    event = "left"    // its row says so
@@ -45,27 +46,27 @@ const (
 var next = map[State]map[event]State{
 	Joining: {
 		joined: Serving, lost: Joining, unsure: Joining, fenced: Fenced, behind: Refusing, other: Refusing,
-		decided: Joining, leave: Leaving, left: Joining,
+		retired: Refusing, decided: Joining, leave: Leaving, left: Joining,
 	},
 	Serving: {
 		joined: Serving, lost: Joining, unsure: Joining, fenced: Fenced, behind: Refusing, other: Refusing,
-		decided: Serving, leave: Leaving, left: Serving,
+		retired: Refusing, decided: Serving, leave: Leaving, left: Serving,
 	},
 	Fenced: { // nobody leaves while a fence stands: the row stays as it is
 		joined: Fenced, lost: Fenced, unsure: Fenced, fenced: Fenced, behind: Refusing, other: Refusing,
-		decided: Joining, leave: Left, left: Fenced,
+		retired: Refusing, decided: Joining, leave: Left, left: Fenced,
 	},
 	Refusing: {
 		joined: Refusing, lost: Refusing, unsure: Refusing, fenced: Refusing, behind: Refusing, other: Refusing,
-		decided: Joining, leave: Left, left: Refusing,
+		retired: Refusing, decided: Joining, leave: Left, left: Refusing,
 	},
 	Leaving: { // a loss found now is latched in the witness for the next start
 		joined: Leaving, lost: Left, unsure: Leaving, fenced: Left, behind: Left, other: Left,
-		decided: Leaving, leave: Leaving, left: Left,
+		retired: Left, decided: Leaving, leave: Leaving, left: Left,
 	},
 	Left: {
 		joined: Left, lost: Left, unsure: Left, fenced: Left, behind: Left, other: Left,
-		decided: Left, leave: Left, left: Left,
+		retired: Left, decided: Left, leave: Left, left: Left,
 	},
 }
 
@@ -181,6 +182,9 @@ type Fence struct {
 	// Closed, alone, says why nothing is granted to anybody: the rows of the store are not
 	// all there. No node heals that, and no decision ends it.
 	Closed string `json:"closed,omitempty"`
+
+	// Retired, alone, says where the store was copied to. Nothing ends that.
+	Retired *driver.Retirement `json:"retired,omitempty"`
 
 	// Manual says that a node wants a person to decide; Approved that one has.
 	Manual   bool `json:"manual,omitempty"`

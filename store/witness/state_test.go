@@ -15,16 +15,16 @@ import (
 
 var (
 	states = States()
-	events = []event{joined, lost, unsure, fenced, behind, other, decided, leave, left}
+	events = []event{joined, lost, unsure, fenced, behind, other, retired, decided, leave, left}
 
 	// transitions are the states after each event, in the order above, by their first letters.
 	transitions = map[State]string{
-		Joining:  "S J J F R R J L J",
-		Serving:  "S J J F R R S L S",
-		Fenced:   "F F F F R R J X F",
-		Refusing: "R R R R R R J X R",
-		Leaving:  "L X L X X X L L X",
-		Left:     "X X X X X X X X X",
+		Joining:  "S J J F R R R J L J",
+		Serving:  "S J J F R R R S L S",
+		Fenced:   "F F F F R R R J X F",
+		Refusing: "R R R R R R R J X R",
+		Leaving:  "L X L X X X X L L X",
+		Left:     "X X X X X X X X X X",
 	}
 	letters = map[byte]State{'J': Joining, 'S': Serving, 'F': Fenced, 'R': Refusing, 'L': Leaving, 'X': Left}
 )
@@ -36,6 +36,7 @@ func TestEachEventInEachState(t *testing.T) {
 	causes := map[event]error{
 		lost: hapax.ErrStoreUnavailable, unsure: hapax.ErrStoreUnavailable, fenced: hapax.ErrFenced,
 		behind: hapax.ErrStoreRolledBack, other: fmt.Errorf("%w (%w)", hapax.ErrStoreReplaced, errOther),
+		retired: driver.Retirement{Copy: "C", Store: "S", To: "redis://there"}.Err(),
 	}
 	dir := t.TempDir()
 	for _, from := range states {
@@ -86,7 +87,7 @@ func TestEachEventInEachState(t *testing.T) {
 					checkServing(t, g, to)
 					latched := before
 					switch {
-					case e == behind:
+					case e == behind, e == retired:
 						latched = Refusing
 					case e == fenced && before == "":
 						latched = Fenced

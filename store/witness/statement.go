@@ -130,7 +130,7 @@ func (g *Guarded) declare(ctx context.Context, st Statement) (Adoption, error) {
 	if a.StoreID, err = s.StoreID(ctx); err != nil {
 		return a, unavailable(err)
 	}
-	wrong, err := g.awaitVerdict(ctx, st.Wait)
+	wrong, err := g.awaitDeclarable(ctx, s, st.Wait)
 	if err != nil {
 		return a, err
 	}

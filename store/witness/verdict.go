@@ -126,7 +126,7 @@ func (g *Guarded) seeIfGone(err error) {
 		if g.witness.latch().State != Refusing {
 			_ = g.isBehind(fmt.Errorf("%w: this node knows the store %q, and there is none now: its tables or keys are gone", hapax.ErrStoreReplaced, known))
 		}
-		g.witness.mayMake(long)
+		g.witness.mayMake(long && !g.witness.latch().isRetired())
 	case err == nil:
 		g.witness.mayMake(false)
 	}
@@ -147,7 +147,7 @@ func (g *Guarded) judge(ctx context.Context, s store, p pulse, c driver.Contact)
 	if c.Fence != nil {
 		f, err := decodeFence(c.Fence)
 		if err != nil {
-			return err
+			return g.ifRetired(err)
 		}
 		g.takeFence(f)
 	}
@@ -222,8 +222,12 @@ func readFence(ctx context.Context, r driver.Rows) (*Fence, []byte, error) {
 func decodeFence(raw []byte) (*Fence, error) {
 	f := new(Fence)
 	err := driver.DecodeRow(driver.TableFence, driver.RowFence, raw, f)
-	if err == nil && f.Closed != "" {
-		err = fmt.Errorf("%w: %s", hapax.ErrStoreUnavailable, f.Closed)
+	switch {
+	case err != nil:
+	case f.Retired != nil:
+		err = f.Retired.Err()
+	case f.Closed != "":
+		err = &driver.ClosedError{Closed: f.Closed}
 	}
 	return f, err
 }

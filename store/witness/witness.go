@@ -13,6 +13,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/durable"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/internal/fileid"
 )
 
@@ -82,6 +83,8 @@ type latch struct {
 	Fence string `json:"fence,omitempty"` // identity of the fence that was seen last; empty: none yet
 	Row   string `json:"row,omitempty"`   // of the process that was behind
 	Count int64  `json:"count,omitempty"` // and its acknowledged beat
+
+	Retired *driver.Retirement `json:"retired,omitempty"` // where the store was copied to
 }
 
 // A departure tells how the node left in good order.
@@ -366,6 +369,9 @@ func (w *Witness) latch() latch {
 // row as far as it is known: calls under way for it will be abandoned.
 func (w *Witness) setLatch(l latch, row string, all own, joins int64) error {
 	return w.commit(func(b *record) error {
+		if w.state.Latch.retires() && l.Retired == nil { // it was found meanwhile, and stays
+			return errNoChange
+		}
 		if w.state.Latch != nil && *w.state.Latch == l && (row == "" || w.state.Own[row].Grants >= all.Grants) {
 			return errNoChange
 		}

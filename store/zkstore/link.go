@@ -124,6 +124,9 @@ func isFinal(err error) bool {
 	if _, ok := errors.AsType[*driver.WouldChangeError](err); ok {
 		return true
 	}
+	if _, ok := errors.AsType[*driver.ClosedError](err); ok {
+		return true
+	}
 	return errors.Is(err, hapax.ErrStoreReplaced) || errors.Is(err, hapax.ErrStoreCorrupt)
 }
 
@@ -208,7 +211,7 @@ func (s *space) connect(host string) (*link, error) {
 
 // logIn logs in on a new link and checks the store behind it.
 func (s *space) logIn(l *link) error {
-	ctx, cancel := context.WithTimeout(s.life, verifyWithin)
+	ctx, cancel := context.WithTimeout(driver.WithFounding(s.life, s.founding), verifyWithin)
 	defer cancel()
 	if s.auth != "" {
 		if err := l.LogIn(ctx, s.auth); err != nil {

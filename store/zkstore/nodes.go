@@ -48,12 +48,14 @@ type space struct {
 
 	running sync.WaitGroup // every goroutine of the handle
 
-	mu       sync.Mutex // guards everything below, and end
-	link     *link      // the latest one
-	attempt  *attempt   // to replace it; nil: none
-	failures int        // attempts that failed in a row
-	id       string     // the store ID; empty until it was read once
-	given    *zk.Conn   // the caller's connection; nil: the handle makes its own
+	mu       sync.Mutex      // guards everything below, and end
+	link     *link           // the latest one
+	attempt  *attempt        // to replace it; nil: none
+	failures int             // attempts that failed in a row
+	id       string          // the store ID; empty until it was read once
+	shut     string          // why nobody may use the store yet
+	founding driver.Founding // of the call that opened the handle
+	given    *zk.Conn        // the caller's connection; nil: the handle makes its own
 }
 
 // A version recognises a node's content. It counts only on the link that it was
@@ -289,12 +291,13 @@ func (s *space) contents(ctx context.Context, l *link, parent string, names []st
 type identity struct {
 	ID     string `json:"id"` // the store ID
 	Format int64  `json:"format"`
+	Closed string `json:"closed,omitempty"` // why nobody may use it yet: see driver.Founding
 }
 
 func (s *space) identity() []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return driver.EncodeRow(identity{s.id, format})
+	return driver.EncodeRow(identity{s.id, format, s.shut})
 }
 
 // verify checks that the store behind a link is the one that the handle was
@@ -314,7 +317,7 @@ func (s *space) verify(ctx context.Context, l *link) error {
 		return &driver.WouldChangeError{What: driver.NewStore}
 	}
 	if raw == nil && want == "" {
-		err := s.create(ctx, l, node, driver.EncodeRow(identity{s.made, format}))
+		err := s.create(ctx, l, node, driver.EncodeRow(identity{s.made, format, s.founding.Closed}))
 		if err != nil && !errors.Is(err, zk.ErrNodeExists) {
 			return s.unavailable(ctx, err)
 		}
@@ -325,16 +328,47 @@ func (s *space) verify(ctx context.Context, l *link) error {
 	if raw == nil {
 		return fmt.Errorf("%w: node %s, which names the store, is gone; it was %s", hapax.ErrStoreReplaced, node, want)
 	}
-	id, err := driver.DecodeIdentity("node "+node, node, raw, format, &identity{})
+	var found identity
+	id, err := driver.DecodeIdentity("node "+node, node, raw, format, &found)
 	switch {
 	case err != nil:
 		return err
 	case want != "" && id != want:
 		return fmt.Errorf("%w: node %s names store %s, the handle was opened on %s", hapax.ErrStoreReplaced, node, id, want)
+	case want == "":
+		if err := driver.CheckClosed(ctx, found.Closed); err != nil {
+			return err
+		}
 	}
 	l.generation.Store(generation)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.id = id
+	s.id, s.shut = id, found.Closed
+	return nil
+}
+
+// openToAll writes the node that names the store anew, as long as nobody else has.
+func (s *space) openToAll(ctx context.Context) error {
+	l, err := s.current(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.verify(ctx, l); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	was := s.shut
+	s.shut = ""
+	s.mu.Unlock()
+	if was == "" {
+		return nil
+	}
+	p := plan{space: s, link: l, generation: l.generation.Load(), renews: true}
+	if _, err = p.commit(ctx); err != nil {
+		s.mu.Lock()
+		s.shut = was
+		s.mu.Unlock()
+		return s.unavailable(ctx, err)
+	}
 	return nil
 }

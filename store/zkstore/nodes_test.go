@@ -169,7 +169,7 @@ func TestVersionsComeRound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Conn.Set(a.space.storeNode(), driver.EncodeRow(identity{"another", format}), -1); err != nil {
+	if _, err := l.Conn.Set(a.space.storeNode(), driver.EncodeRow(identity{ID: "another", Format: format}), -1); err != nil {
 		t.Fatal(err)
 	}
 	for what, w := range map[string]struct {

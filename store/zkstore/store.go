@@ -186,7 +186,7 @@ func validPath(path string) error {
 
 // start makes the first connection, or closes the store.
 func (s *Store) start(ctx context.Context, warn func(code, message string)) (*Store, error) {
-	s.space.made = driver.NewStoreID(ctx)
+	s.space.made, s.space.founding = driver.NewStoreID(ctx), driver.FoundingIn(ctx)
 	err := validPath(strings.TrimPrefix(s.space.base, "/"))
 	if err == nil {
 		err = s.space.linked(ctx, func(_ context.Context, l *link) error {
@@ -212,6 +212,16 @@ func (s *Store) StoreID(ctx context.Context) (string, error) {
 	s.space.mu.Lock()
 	defer s.space.mu.Unlock()
 	return s.space.id, nil
+}
+
+// OpenToAll implements driver.Founded. Other handles that were opened before read everything anew.
+func (s *Store) OpenToAll(ctx context.Context) error {
+	ctx, cancel, err := s.space.calls.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	return s.space.openToAll(ctx)
 }
 
 // Ping implements driver.Store. It reads the store's identity.

@@ -91,6 +91,7 @@ var statuses = map[hapax.Code]int{
 	hapax.ErrStoreCopied.Code():      http.StatusServiceUnavailable,
 	hapax.ErrStoreCorrupt.Code():     http.StatusInternalServerError,
 	hapax.ErrStoreReplaced.Code():    http.StatusServiceUnavailable,
+	hapax.ErrStoreRetired.Code():     http.StatusServiceUnavailable,
 	hapax.ErrStoreRolledBack.Code():  http.StatusServiceUnavailable,
 	hapax.ErrStoreUnsafe.Code():      http.StatusServiceUnavailable,
 	hapax.ErrFenced.Code():           http.StatusServiceUnavailable,

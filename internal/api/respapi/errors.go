@@ -47,6 +47,7 @@ var translations = map[hapax.Code]translation{
 	hapax.ErrStoreCopied.Code():      {"UNAVAILABLE", true},
 	hapax.ErrStoreCorrupt.Code():     {"FAILED", true},
 	hapax.ErrStoreReplaced.Code():    {"UNAVAILABLE", true},
+	hapax.ErrStoreRetired.Code():     {"UNAVAILABLE", true},
 	hapax.ErrStoreRolledBack.Code():  {"UNAVAILABLE", true},
 	hapax.ErrStoreUnsafe.Code():      {"UNAVAILABLE", true},
 	hapax.ErrFenced.Code():           {"UNAVAILABLE", true},
