@@ -18,11 +18,11 @@ import (
 func storeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "store",
-		Short: "Write all that a store holds to a file, and make a store of it",
-		Long: `Store dump writes every row of a store as JSON lines, and store load makes a store of
-them, of the same engine or of another one.`,
+		Short: "Copy a store to another place, write it to a file, and make one of that",
+		Long: `Store copy moves a fleet to another store, of the same engine or of another one. Store
+dump writes every row of a store as JSON lines, and store load makes a store of them.`,
 	}
-	group(cmd, storeDumpCommand(), storeLoadCommand())
+	group(cmd, storeCopyCommand(), storeDumpCommand(), storeLoadCommand())
 	return cmd
 }
 
@@ -125,6 +125,50 @@ tests and staging: its numbers repeat those that the original issues.`,
 			fmt.Fprintf(cmd.ErrOrStderr(), "store %s is a new one: its numbers repeat those of the original, %s\n", id, head.Store)
 		}
 		return nil
+	}
+	return cmd
+}
+
+func storeCopyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "copy FROM TO",
+		Short: "Move a fleet to another store",
+		Long: `Copy makes a store in TO of all that is in the store FROM, with the same identity, and
+retires FROM: from then on nothing is granted from it, for good. Each is the URL of a
+store, or where that stands: env:NAME or file:PATH.
+
+Nodes need not be stopped. Those on FROM refuse within a heartbeat, and say where the store
+went; what they hold is issued until it is used up. Set store to TO and start them again.
+They go on above all that was granted.
+
+TO must not have a store. Nobody can use it until all rows are there and compared. A copy
+that was broken off goes on when it is run again.
+
+A store is copied to one place only. If a copy was never finished, and its place is gone,
+--anew says so, and copies to another one: two stores issue the same numbers if the first
+one was finished.`,
+		Example: `  hapax store copy postgres://hapax@localhost/ids redis://localhost:6379/0
+  hapax store copy bolt:/var/lib/hapax/hapax.db file:/etc/hapax/store-url`,
+		Args: arguments(2, 2),
+	}
+	anew := cmd.Flags().Bool("anew", false, "the copy before was never finished, and its place is gone: copy to another one")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var configs [2]server.Config
+		for i, text := range args {
+			var err error
+			if configs[i], err = server.LoadStore(text, os.LookupEnv); err != nil {
+				return fmt.Errorf("%s: %w", []string{"FROM", "TO"}[i], err)
+			}
+		}
+		from, to := placeOf(configs[0], server.Existing), placeOf(configs[1], server.Making)
+		if server.SameFile(configs[0], configs[1]) {
+			return fmt.Errorf("%w: FROM and TO are one file, %s", hapax.ErrInvalidArgument, to.URL)
+		}
+		sum, err := dump.Copy(cmd.Context(), from, to, dump.CopyOptions{Anew: *anew, Tell: func(what string) { fmt.Fprintln(cmd.ErrOrStderr(), "hapax:", what) }})
+		if err == nil && sum.Rows > 0 {
+			fmt.Fprintf(cmd.ErrOrStderr(), "hapax: done: set store to %s on all nodes, and start them again\n", to.URL)
+		}
+		return err
 	}
 	return cmd
 }

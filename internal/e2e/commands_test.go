@@ -19,6 +19,8 @@ func TestHelp(t *testing.T) {
 		"hapax": {"--help"},
 		"next":  {"next", "--help"},
 		"tags":  {"tags", "--help"},
+		"store": {"store", "--help"},
+		"copy":  {"store", "copy", "--help"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := ok(t, t.TempDir(), args...)

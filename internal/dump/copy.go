@@ -1,0 +1,312 @@
+package dump
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"regexp"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
+	"github.com/hapax-id/hapax/store/witness"
+)
+
+// Options of a copy.
+type CopyOptions struct {
+	Anew bool         // the copy that the store is retired for was given up, says an operator
+	Tell func(string) // what is done now
+}
+
+// Copy makes a store with the same identity of all that is in another one, for good:
+//
+//	  FROM serves                     FROM is retired
+//	------------------+---------------------------------------------------------------------->
+//	                  |                                                       TO serves
+//	                  |                                                    +----------------->
+//	look at both, make TO closed, retire FROM, load all rows, compare them, say in TO's identity
+//	that it is open, lift its fence
+//
+// FROM is retired in one step, on the row that each grant looks at in its own: what is granted was
+// granted before the first row is read. Until TO is open nobody but a copy can open it. A copy
+// that was broken off, wherever, goes on when it is made again.
+func Copy(ctx context.Context, from, to Place, o CopyOptions) (sum Summary, err error) {
+	s, err := from.Open(ctx)
+	if err != nil {
+		return sum, err
+	}
+	defer func() { err = closing(s, err) }()
+	id, err := s.StoreID(ctx)
+	if err != nil {
+		return sum, err
+	}
+	if err := witness.CheckFormat(ctx, s); err != nil {
+		return sum, err
+	}
+	gone, err := standing(ctx, s, from)
+	if err != nil {
+		return sum, err
+	}
+	number := rand.Text()
+	if gone != nil && !o.Anew {
+		number = gone.Copy
+	}
+	t, err := establish(ctx, to, driver.Founding{ID: id, Closed: copying(id, number)}, gone != nil && !o.Anew, func(why string) bool {
+		n := copyOf(id, why)
+		return n != "" && (gone == nil || o.Anew || n == gone.Copy)
+	})
+	if err != nil {
+		return sum, elsewhere(gone, to, err)
+	}
+	defer func() { err = closing(t, err) }() // as it is then
+	if t.found {
+		return sum, finished(ctx, &t, to, id, gone, o)
+	}
+	number = copyOf(id, t.closed)
+	if gone != nil && gone.Copy != number && !o.Anew {
+		return sum, elsewhere(gone, to, nil)
+	}
+	if found, err := t.StoreID(ctx); err != nil || found != id {
+		return sum, cmp.Or(err, fmt.Errorf("%w: the store that is made in %s is %s", hapax.ErrStoreReplaced, to.URL, found))
+	}
+	if err := t.shut(ctx); err != nil {
+		return sum, err
+	}
+	r, err := retire(ctx, s, gone, driver.Retirement{Copy: number, Store: id, To: to.URL, At: time.Now().UTC().Truncate(time.Second)})
+	if err != nil {
+		return sum, err
+	}
+	if q, ok := s.(driver.Quieting); ok {
+		if err := q.Quiet(ctx); err != nil {
+			return sum, err
+		}
+	}
+	o.Tell(fmt.Sprintf("store %s in %s is retired: nothing is granted from it any more", id, from.URL))
+	if sum, err = t.take(ctx, s, r); err != nil {
+		return sum, err
+	}
+	o.Tell(fmt.Sprintf("%d rows are in %s, %d of them tags, each as it was", sum.Rows, to.URL, sum.Tables[""]))
+	return sum, t.open(ctx, nil)
+}
+
+// standing returns where a store was copied to; nil where nothing keeps it from being copied. Any
+// other fence does.
+func standing(ctx context.Context, s Store, at Place) (*driver.Retirement, error) {
+	raw, err := s.Row(ctx, driver.TableFence, driver.RowFence)
+	if err != nil {
+		return nil, err
+	}
+	err = witness.FenceIn(raw)
+	if e, ok := errors.AsType[*driver.RetiredError](err); ok {
+		return &e.Retirement, nil
+	}
+	if err != nil {
+		err = fmt.Errorf("%w: the store in %s cannot be copied before that is over: hapax nodes, hapax doctor", err, at.URL)
+	}
+	return nil, err
+}
+
+const copyText = "store %s is being copied here, copy %s; if that was broken off, run hapax store copy again"
+
+// copying is why a store is closed that a copy fills.
+func copying(id, number string) string { return fmt.Sprintf(copyText, id, number) }
+
+var copied = regexp.MustCompile(`, copy ([0-9A-Za-z]{1,40});`)
+
+// copyOf returns which copy of a store closes one; empty: none.
+func copyOf(id, closed string) string {
+	m := copied.FindStringSubmatch(closed)
+	if m == nil || closed != copying(id, m[1]) {
+		return ""
+	}
+	return m[1]
+}
+
+// elsewhere tells of a store that was copied to another place before.
+func elsewhere(gone *driver.Retirement, to Place, err error) error {
+	if gone == nil {
+		return err
+	}
+	why := gone.Err()
+	if err != nil {
+		why = fmt.Errorf("%w; %w", why, err)
+	}
+	return fmt.Errorf("%w; if that copy was never finished, and its place is gone, --anew copies to %s instead", why, to.URL)
+}
+
+// finished ends a copy to a store that everybody can open: it is over but for the fence, or over, or that store is
+// another one.
+func finished(ctx context.Context, t *target, to Place, id string, gone *driver.Retirement, o CopyOptions) error {
+	found, err := t.StoreID(ctx)
+	if err != nil {
+		return err
+	}
+	if gone != nil && found == id {
+		raw, err := t.Row(ctx, driver.TableGuard, driver.RowCopied(gone.Copy))
+		if err != nil {
+			return err
+		}
+		if raw != nil {
+			t.fence = fenceOf(copying(id, gone.Copy))
+			fence, err := t.Row(ctx, driver.TableFence, driver.RowFence)
+			if err == nil && string(fence) == string(t.fence) {
+				if err = t.reopen(ctx, to); err == nil {
+					err = t.open(ctx, nil)
+				}
+			}
+			if err == nil {
+				o.Tell(fmt.Sprintf("store %s was copied to %s before: nothing is left to do", id, to.URL))
+			}
+			return err
+		}
+	}
+	raw, err := t.Row(ctx, driver.TableFence, driver.RowFence)
+	if err != nil {
+		return err
+	}
+	if e, ok := errors.AsType[*driver.RetiredError](witness.FenceIn(raw)); ok && (found != id || gone == nil) {
+		return fmt.Errorf("%w: it cannot be copied to", e)
+	}
+	if found == id {
+		err := fmt.Errorf("%w: in %s is the same store, %s, or a copy that was made otherwise: give a place without a store", hapax.ErrInvalidArgument, to.URL, id)
+		return elsewhere(gone, to, err)
+	}
+	tables, err := used(ctx, t.Store)
+	if err != nil {
+		return err
+	}
+	return elsewhere(gone, to, refuseUsed(to, found, tables))
+}
+
+// retire retires a store, unless an attempt before has, and returns what it says.
+func retire(ctx context.Context, s Store, gone *driver.Retirement, r driver.Retirement) (driver.Retirement, error) {
+	if gone != nil && gone.Copy == r.Copy {
+		return *gone, nil
+	}
+	var was []byte
+	if gone != nil {
+		was = gone.Encode()
+		r.Former = append(gone.Former[:len(gone.Former):len(gone.Former)], gone.Copy)
+	}
+	r.By, _ = os.Hostname()
+	ok, err := s.SwapRow(ctx, driver.TableFence, driver.RowFence, was, r.Encode())
+	if err != nil || ok {
+		return r, err
+	}
+	raw, err := s.Row(ctx, driver.TableFence, driver.RowFence)
+	if err != nil {
+		return r, err
+	}
+	if now := driver.RetirementIn(raw); now != nil && now.Copy == r.Copy { // another run of the same copy
+		return *now, nil
+	}
+	return r, cmp.Or(witness.FenceIn(raw), fmt.Errorf("%w: the store's fence was changed meanwhile; run the command again", hapax.ErrStoreUnavailable))
+}
+
+// take loads all rows of a retired store, which do not change any more, and compares them.
+func (t target) take(ctx context.Context, s Store, r driver.Retirement) (sum Summary, err error) {
+	rows := loader{target: t}
+	for _, number := range append(r.Former[:len(r.Former):len(r.Former)], r.Copy) {
+		row := driver.Put{Key: driver.Key{Table: driver.TableGuard, Name: driver.RowCopied(number)}, Value: driver.EncodeRow(r)}
+		if err := rows.add(ctx, row); err != nil {
+			return sum, err
+		}
+	}
+	err = eachRow(ctx, s, func(table string, row driver.Row) error {
+		key := driver.Key{Table: table, Name: row.Name}
+		if table == driver.TableFence {
+			return nil
+		}
+		if err := driver.CheckRow(key, row.Value); err != nil {
+			return err
+		}
+		sum.add(table)
+		return rows.add(ctx, driver.Put{Key: key, Value: row.Value})
+	})
+	if err == nil {
+		err = rows.flush(ctx)
+	}
+	if err == nil {
+		err = t.compare(ctx, s, r)
+	}
+	return sum, err
+}
+
+// compare reads all rows of both stores.
+func (t target) compare(ctx context.Context, s Store, r driver.Retirement) error {
+	tables := []string{}
+	for _, table := range driver.CopyTables() {
+		if table != driver.TableFence {
+			tables = append(tables, table)
+		}
+	}
+	pools, err := s.Pools(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range pools {
+		tables = append(tables, driver.TableOfWorkers(p.Name))
+	}
+	mine := map[string]bool{driver.RowCopied(r.Copy): true}
+	for _, number := range r.Former {
+		mine[driver.RowCopied(number)] = true
+	}
+	for _, table := range tables {
+		if err := compareTable(ctx, s, t.Store, table, func(row driver.Row) bool { return table == driver.TableGuard && mine[row.Name] }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// compareTable compares the rows of a table, but for those of the copy alone.
+func compareTable(ctx context.Context, from, to Store, table string, extra func(driver.Row) bool) error {
+	next, stop := iter.Pull2(rowsOf(ctx, to, table))
+	defer stop()
+	got := func() (row driver.Row, more bool, err error) {
+		for {
+			row, err, more = next()
+			if !more || err != nil || !extra(row) {
+				return row, more, err
+			}
+		}
+	}
+	for want, err := range rowsOf(ctx, from, table) {
+		if err != nil {
+			return err
+		}
+		row, more, err := got()
+		if err != nil {
+			return err
+		}
+		if !more || row.Name != want.Name || !bytes.Equal(row.Value, want.Value) {
+			return fmt.Errorf("%w: row %q of table %q is not in the copy as it is in the store; the copy stays closed: empty its place and run the command again with --anew", hapax.ErrStoreCorrupt, want.Name, table)
+		}
+	}
+	row, more, err := got()
+	if err == nil && more {
+		err = fmt.Errorf("%w: row %q of table %q is in the copy alone, which stays closed: empty its place and run the command again with --anew", hapax.ErrStoreCorrupt, row.Name, table)
+	}
+	return err
+}
+
+// rowsOf are the rows of a table; an error is the last.
+func rowsOf(ctx context.Context, s Store, table string) iter.Seq2[driver.Row, error] {
+	return func(yield func(driver.Row, error) bool) {
+		errStopped := errors.New("stopped")
+		err := eachOf(ctx, s, table, func(row driver.Row) error {
+			if !yield(row, nil) {
+				return errStopped
+			}
+			return nil
+		})
+		if err != nil && err != errStopped {
+			yield(driver.Row{}, err)
+		}
+	}
+}
