@@ -1,6 +1,7 @@
 package zkstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,6 +37,7 @@ type link struct {
 	*zksession.Session
 
 	answers    answers
+	syncs      syncs
 	run        string       // of a server that stands alone; empty: of an ensemble, or it does not tell
 	voters     int          // members of the ensemble that it names, none where it stands alone; -1: it does not tell
 	generation atomic.Int32 // the version of the node "store", as seen last
@@ -68,7 +70,7 @@ func (s *space) newLink(host string) (l *link, err error) {
 	l = &link{}
 	opts := zksession.Options{
 		Timeout: sessionTimeout, MaxReply: maxReply, MaxCalls: maxCalls, TLS: s.tls, Once: true,
-		Wrap: func(conn net.Conn) net.Conn { return watched{conn, &l.answers} },
+		Wrap: func(conn net.Conn) net.Conn { return watched{conn, &l.answers, &l.syncs} },
 	}
 	if s.given != nil {
 		l.Session = zksession.Given(s.life, s.given, opts)
@@ -218,8 +220,8 @@ func (s *space) logIn(l *link) error {
 			return err
 		}
 	}
-	if err := s.identifyServer(ctx, l); err != nil {
-		return err
-	}
-	return s.verify(ctx, l)
+	server := make(chan error, 1) // beside the other look, which takes as long
+	go func() { server <- s.identifyServer(ctx, l) }()
+	err := s.verify(ctx, l)
+	return cmp.Or(err, <-server)
 }

@@ -1,6 +1,7 @@
 package zkstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -113,21 +114,19 @@ func (s *space) cells(ctx context.Context, l *link, from driver.Freshness, nodes
 		}
 		return struct{}{}, nil
 	}
-	var err error
+	synced := func() error { return nil }
 	if from == driver.Current && len(nodes) > 0 {
-		_, err = zksession.Call(ctx, l.Session, func(conn *zk.Conn) (string, error) { return conn.Sync(nodes[0]) })
+		synced = s.sync(ctx, l, nodes[0])
 	}
-	if err == nil {
-		for range min(listBranch, len(nodes)) {
-			wg.Go(func() {
-				if _, err := zksession.Call(reading, l.Session, read); err != nil {
-					stop(err)
-				}
-			})
-		}
-		wg.Wait()
-		err = context.Cause(reading)
+	for range min(listBranch, len(nodes)) {
+		wg.Go(func() {
+			if _, err := zksession.Call(reading, l.Session, read); err != nil {
+				stop(err)
+			}
+		})
 	}
+	wg.Wait()
+	err := cmp.Or(synced(), context.Cause(reading))
 	if err != nil {
 		return nil, s.unavailable(ctx, err) // and cells may still be written to
 	}
@@ -228,10 +227,8 @@ func (s *space) names(ctx context.Context, l *link, parent string) ([]string, er
 	if kept != nil && (kept.link != l || kept.parent != parent) {
 		kept = nil
 	}
+	synced := s.sync(ctx, l, parent)
 	fresh, err := zksession.Call(ctx, l.Session, func(conn *zk.Conn) (*listing, error) {
-		if _, err := conn.Sync(parent); err != nil {
-			return nil, err
-		}
 		if kept != nil {
 			if _, stat, err := conn.Exists(parent); err != nil || stat.Cversion == kept.version {
 				return kept, err
@@ -243,6 +240,9 @@ func (s *space) names(ctx context.Context, l *link, parent string) ([]string, er
 		}
 		return &listing{l, parent, stat.Cversion, nodes}, nil
 	})
+	if failed := synced(); failed != nil {
+		err = failed
+	}
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
 		return nil, nil

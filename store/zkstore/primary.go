@@ -111,10 +111,11 @@ func (a *answers) read(b []byte) {
 	}
 }
 
-// watched is a connection of which the answers are read on the way.
+// watched is a connection of which the answers are read on the way, and what is asked.
 type watched struct {
 	net.Conn
 	answers *answers
+	syncs   *syncs
 }
 
 // Read implements net.Conn. Whoever gets an answer from the library finds it noted.
