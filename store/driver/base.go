@@ -18,6 +18,10 @@ type BaseOptions struct {
 	// made is then taken for missing while nothing is known of it, which saves a round trip.
 	ByValue bool
 
+	// Absent is set for an engine that recognises a missing row without a version. It is then
+	// taken for missing likewise.
+	Absent bool
+
 	// Split says that a step is several writes, each of one row by itself. Its conditions are
 	// looked at before the changes and after them, and it is not met where they fail then,
 	// whatever it has changed: see [Guarding].
@@ -126,13 +130,19 @@ func swap(key Key, old, next []byte) *rowChange {
 	}}
 }
 
+// guess is a row of which only its caller's expectation is known.
+func (b *Base) guess(old []byte) held {
+	return held{Cell: Cell{Value: bytes.Clone(old), Known: b.opts.ByValue || old == nil && b.opts.Absent}}
+}
+
 // SwapRow implements [Rows]. It is one round trip if this handle has read
-// or written the row before.
+// or written the row before, or the engine recognises rows by their values.
 func (b *Base) SwapRow(ctx context.Context, table, name string, old, next []byte) (bool, error) {
 	if err := CheckSwap(table, name, old, next); err != nil {
 		return false, err
 	}
 	c := swap(Key{table, name}, old, next)
+	c.guess = b.guess(old)
 	_, err := b.change(ctx, nil, c)
 	return c.done, err
 }
@@ -143,6 +153,7 @@ func (b *Base) SwapRowWith(ctx context.Context, p Pulse, table, name string, old
 		return false, Contact{}, err
 	}
 	c := swap(Key{table, name}, old, next)
+	c.guess = b.guess(old)
 	contact, err := b.change(ctx, &p, c)
 	return c.done, contact, err
 }

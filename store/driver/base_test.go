@@ -71,8 +71,17 @@ func (m *memory) Step(_ context.Context, step driver.Step) (driver.Result, error
 		r.If = append(r.If, now)
 		r.Met = r.Met && c.Holds(now.Value)
 	}
+	for _, c := range step.Then {
+		now := m.cellLocked(c.Key)
+		r.Then = append(r.Then, driver.Outcome{Now: now})
+		r.Met = r.Met && c.Old.Version == now.Version
+	}
 	if !r.Met {
 		return r, nil
+	}
+	for i, c := range step.Then {
+		m.writeLocked(c.Key, c.Next)
+		r.Then[i] = driver.Outcome{Done: true, Now: m.cellLocked(c.Key)}
 	}
 	for _, p := range step.Raise {
 		if bytes.Compare(m.cellLocked(p.Key).Value, p.Value) < 0 {

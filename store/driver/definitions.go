@@ -87,8 +87,7 @@ func (b *Base) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateMo
 	}
 	def.Deleted, def.Token = false, 0
 	var created hapax.Tag
-	missing := held{Cell: Cell{Known: b.opts.ByValue}}
-	err = b.update(ctx, &rowChange{key: tagKey(def.Name), guess: missing, to: func(row held) (held, error) {
+	err = b.update(ctx, &rowChange{key: tagKey(def.Name), guess: b.guess(nil), to: func(row held) (held, error) {
 		old, err := row.tagNamed(def.Name)
 		if err != nil {
 			return held{}, err

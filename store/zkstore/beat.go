@@ -110,10 +110,13 @@ func (s *space) try(ctx context.Context, step driver.Step, leads bool) (driver.R
 	}
 	changes := slices.Concat(step.Then, step.Each)
 	p := plan{space: s, link: l, generation: l.generation.Load(), writes: map[driver.Key]bool{}, mineAt: -1}
-	if len(changes) > 0 {
-		p.generation = changes[0].Old.Version.(version).generation
+	if at := slices.IndexFunc(changes, func(c driver.Change) bool { return c.Old.Version != nil }); at >= 0 {
+		p.generation = changes[at].Old.Version.(version).generation
 	}
 	for _, c := range changes {
+		if c.Old.Version == nil && c.Old.Value == nil { // a guess; nothing that is there is written over
+			continue
+		}
 		if !p.sees(c.Old) {
 			return s.refused(ctx, l, step)
 		}
@@ -333,7 +336,8 @@ func (s *space) refused(ctx context.Context, l *link, step driver.Step) (driver.
 // change returns what writes next, or removes the row if next is nil, if the row is
 // old, and whether the store's generation has to be raised with it.
 func (s *space) change(key driver.Key, old driver.Cell, next []byte) (ops []any, renews bool) {
-	node, seen := s.node(key), old.Version.(version)
+	node := s.node(key)
+	seen, _ := old.Version.(version) // a row that is missing may have none
 	create := &zk.CreateRequest{Path: node, Data: next, Acl: s.acl}
 	remove := &zk.DeleteRequest{Path: node, Version: seen.of}
 	switch {

@@ -156,7 +156,7 @@ func newStore(path string, hosts []string, opts Options) *Store {
 		life:    life,
 		end:     end,
 	}
-	return &Store{base: driver.NewBase(&k.calls, k, driver.BaseOptions{}), space: k}
+	return &Store{base: driver.NewBase(&k.calls, k, driver.BaseOptions{Absent: true}), space: k}
 }
 
 // parse returns what a URL says, and who may use the nodes that are created.
