@@ -193,6 +193,17 @@ type Guarding interface {
 	// SwapRowWith is SwapRow under a pulse. Workers are rows.
 	SwapRowWith(ctx context.Context, p Pulse, table, name string, old, next []byte) (bool, Contact, error)
 
+	// RowsNamed returns the values of rows, at most MaxNamed, in the order of their keys, nil for
+	// no row: in one round trip where the engine can. They are the primary's, though not all of
+	// one moment.
+	RowsNamed(ctx context.Context, keys ...Key) ([][]byte, error)
+
+	// SwapRows is SwapRow for some rows, each named once: all are swapped in one step, or none
+	// is. One whose Old and Next are the same is a condition. In a store that Split reports true
+	// of they are swapped in their order, and those before the first that is another one stay as
+	// they were made.
+	SwapRows(ctx context.Context, all ...Swap) (bool, error)
+
 	// TagsNamed returns the tags of these names, at most MaxNamed, that it finds and can read, in
 	// any order: in one round trip where the engine can. It may be answered by a server that
 	// lags behind, so that whoever finds something wrong asks Tag.
@@ -239,3 +250,9 @@ func (w *WouldChangeError) Error() string { return "opening the store would chan
 
 // NewStore is what opening does where there is no store.
 const NewStore = "there is no store yet; one is made"
+
+// A Swap is one row of SwapRows: see SwapRow of [Rows].
+type Swap struct {
+	Key
+	Old, Next []byte
+}

@@ -135,6 +135,8 @@ func TestGuardControls(t *testing.T) {
 		{"many allocations that end with the first that is refused", func(k *keeper) { k.rules.inRow = true }, []string{"guard/allocations of many"}},
 		{"many allocations without a beat", func(k *keeper) { k.rules.early = true }, []string{"guard/allocations of many"}},
 		{"tags by name that are behind", func(k *keeper) { k.rules.behind = 1 }, []string{"guard/tags by name"}},
+		{"rows by name in another order", func(k *keeper) { k.rules.sorted = true }, []string{"guard/rows by name"}},
+		{"half of several swaps", func(k *keeper) { k.rules.halfway = true }, []string{"guard/swap of several rows"}},
 		{"a hand-back that raises no token", func(k *keeper) {
 			k.handBack = func(t driver.Tag, a hapax.Allocation, next int64) (driver.Tag, error) {
 				after, err := driver.HandBack(t, a, next)

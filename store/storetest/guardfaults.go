@@ -85,6 +85,28 @@ func (f *Faults) SwapRowWith(ctx context.Context, p driver.Pulse, table, name st
 	})
 }
 
+// RowsNamed implements driver.Guarding, where the store behind the wrapper does.
+func (f *Faults) RowsNamed(ctx context.Context, keys ...driver.Key) ([][]byte, error) {
+	return do(ctx, f, "RowsNamed", "", func(s driver.Store) ([][]byte, error) {
+		g, err := as[driver.Guarding](s)
+		if err != nil {
+			return nil, err
+		}
+		return g.RowsNamed(ctx, keys...)
+	})
+}
+
+// SwapRows implements driver.Guarding, where the store behind the wrapper does.
+func (f *Faults) SwapRows(ctx context.Context, all ...driver.Swap) (bool, error) {
+	return do(ctx, f, "SwapRows", "", func(s driver.Store) (bool, error) {
+		g, err := as[driver.Guarding](s)
+		if err != nil {
+			return false, err
+		}
+		return g.SwapRows(ctx, all...)
+	})
+}
+
 // TagsNamed implements driver.Guarding, where the store behind the wrapper does.
 func (f *Faults) TagsNamed(ctx context.Context, names []string) ([]hapax.Tag, error) {
 	return do(ctx, f, "TagsNamed", "", func(s driver.Store) ([]hapax.Tag, error) {

@@ -26,6 +26,8 @@ var guardChecks = []check{
 	{"guard/swap", guards, checkSwapWith},
 	{"guard/allocations of many", guards, checkAllocateTogether},
 	{"guard/tags by name", guards, checkTagsNamed},
+	{"guard/rows by name", guards, checkRowsNamed},
+	{"guard/swap of several rows", guards, checkSwapRows},
 	{"guard/joins", guards, checkJoins},
 	{"guard/changes", guards, checkChanges},
 	{"guard/refused", guards, checkGuardRefused},

@@ -3,6 +3,8 @@ package storetest
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"slices"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/driver"
@@ -22,6 +24,8 @@ type guardRules struct {
 	inRow     bool                                       // of many hand-backs none is made after one that is not held
 	allGiven  bool                                       // of many hand-backs all are said to be made
 	tokenless bool                                       // many hand-backs compare no token
+	sorted    bool                                       // rows by name come in another order
+	halfway   bool                                       // of several swaps those before the first that fails are made
 	behind    int64                                      // tags by name are read as if less was granted
 	late      func()                                     // called between the judgement and the change
 	worker    func(w driver.Worker) driver.Worker        // what a worker is healed to
@@ -188,4 +192,37 @@ func (k *keeper) Tags(_ context.Context, after string, limit int) (page []hapax.
 		}
 	}
 	return page, nil
+}
+
+func (k *keeper) RowsNamed(ctx context.Context, keys ...driver.Key) ([][]byte, error) {
+	values := make([][]byte, len(keys))
+	for i, key := range keys {
+		values[i], _ = k.Row(ctx, key.Table, key.Name)
+	}
+	if k.rules.sorted {
+		slices.SortFunc(values, bytes.Compare)
+	}
+	return values, nil
+}
+
+func (k *keeper) SwapRows(ctx context.Context, all ...driver.Swap) (bool, error) {
+	known := map[driver.Key]bool{}
+	for _, swap := range all {
+		if known[swap.Key] {
+			return false, fmt.Errorf("%w: twice", hapax.ErrInvalidArgument)
+		}
+		known[swap.Key] = true
+		if now, _ := k.Row(ctx, swap.Table, swap.Name); !k.rules.halfway && ((now == nil) != (swap.Old == nil) || !bytes.Equal(now, swap.Old)) {
+			return false, nil
+		}
+	}
+	for _, swap := range all {
+		if (swap.Old == nil) == (swap.Next == nil) && bytes.Equal(swap.Old, swap.Next) {
+			continue
+		}
+		if ok, err := k.SwapRow(ctx, swap.Table, swap.Name, swap.Old, swap.Next); !ok || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
 }

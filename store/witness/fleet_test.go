@@ -423,6 +423,20 @@ func (c *conn) ListRows(ctx context.Context, table, after string, limit int) ([]
 	return c.Store.ListRows(ctx, table, after, limit)
 }
 
+func (c *conn) RowsNamed(ctx context.Context, keys ...driver.Key) ([][]byte, error) {
+	if err := c.pass(ctx, "row"); err != nil {
+		return nil, err
+	}
+	return c.Store.RowsNamed(ctx, keys...)
+}
+
+func (c *conn) SwapRows(ctx context.Context, all ...driver.Swap) (bool, error) {
+	if err := c.pass(ctx, "swap"); err != nil {
+		return false, err
+	}
+	return c.Store.SwapRows(ctx, all...)
+}
+
 func (c *conn) SwapRow(ctx context.Context, table, name string, old, next []byte) (bool, error) {
 	if err := c.pass(ctx, "swap"); err != nil {
 		return false, err

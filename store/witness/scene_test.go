@@ -356,6 +356,29 @@ func (s *counted) ListRows(ctx context.Context, table, after string, limit int) 
 	return rows, err
 }
 
+func (s *counted) RowsNamed(ctx context.Context, keys ...driver.Key) ([][]byte, error) {
+	values := make([][]byte, len(keys))
+	for i, key := range keys {
+		var err error
+		if values[i], err = s.Row(ctx, key.Table, key.Name); err != nil {
+			return nil, err
+		}
+	}
+	return values, nil
+}
+
+func (s *counted) SwapRows(ctx context.Context, all ...driver.Swap) (bool, error) {
+	for _, swap := range all {
+		if err := s.call("swap " + swap.Name); err != nil {
+			return false, err
+		}
+		if s.swapped != nil && !s.swapped(swap.Name) {
+			return false, nil
+		}
+	}
+	return s.Store.SwapRows(ctx, all...)
+}
+
 func (s *counted) SwapRow(ctx context.Context, table, name string, old, next []byte) (bool, error) {
 	if err := s.call("swap " + name); err != nil {
 		return false, err
