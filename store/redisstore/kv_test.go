@@ -415,13 +415,18 @@ func TestRoundTrips(t *testing.T) {
 			_, c, err := s.HandBackAllWith(ctx, pulse(), back)
 			return met(c, err)
 		}},
-		{"SwapRowWith, of a new row", 2, func(ctx context.Context) error {
+		{"SwapRowWith, of a new row", 1, func(ctx context.Context) error {
 			_, c, err := s.SwapRowWith(ctx, pulse(), "x", "y", nil, []byte("1"))
 			return met(c, err)
 		}},
 		{"SwapRowWith", 1, func(ctx context.Context) error {
 			_, c, err := s.SwapRowWith(ctx, pulse(), "x", "y", []byte("1"), []byte("2"))
 			return met(c, err)
+		}},
+		{"SwapRows", 1, func(ctx context.Context) error {
+			_, err := s.SwapRows(ctx, driver.Swap{Key: driver.Key{Table: "x", Name: "y"}, Old: []byte("2"), Next: []byte("2")},
+				driver.Swap{Key: driver.Key{Table: "x", Name: "z"}, Next: []byte("1")})
+			return err
 		}},
 		{"TagsNamed", 1, func(ctx context.Context) error { _, err := s.TagsNamed(ctx, names[:driver.MaxNamed]); return err }},
 		{"Tags", 2, func(ctx context.Context) error { _, err := s.Tags(ctx, "", many); return err }},
