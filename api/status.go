@@ -18,6 +18,7 @@ type Status struct {
 	Fence   *Fence          `json:"fence,omitempty"`
 	Missing []Node          `json:"missing,omitempty"` // nodes that must speak before the fence can end, and have not
 	StoreID string          `json:"store"`
+	Split   bool            `json:"split,omitempty"` // a step of the store is several writes, each of one row by itself
 	Nodes   []Node          `json:"-"`     // that the store knows, by row
 	Live    int             `json:"nodes"` // how many of them live
 	Foreign []ForeignStatus `json:"foreign,omitempty"`

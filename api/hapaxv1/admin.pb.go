@@ -1631,6 +1631,8 @@ type GetStatusResponse struct {
 	Missing []*Node `protobuf:"bytes,8,rep,name=missing,proto3" json:"missing,omitempty"`
 	// The tables and trees of foreign systems, by name.
 	Foreign []*ForeignStatus `protobuf:"bytes,9,rep,name=foreign,proto3" json:"foreign,omitempty"`
+	// A step of the store is several writes, each of one row by itself, as in MongoDB.
+	Split bool `protobuf:"varint,10,opt,name=split,proto3" json:"split,omitempty"`
 	// The tag or pool that could be issued from for the shortest time without the store;
 	// missing where no time is the limit.
 	OutageBudget *OutageBudget `protobuf:"bytes,20,opt,name=outage_budget,json=outageBudget,proto3" json:"outage_budget,omitempty"`
@@ -1735,6 +1737,13 @@ func (x *GetStatusResponse) GetForeign() []*ForeignStatus {
 		return x.Foreign
 	}
 	return nil
+}
+
+func (x *GetStatusResponse) GetSplit() bool {
+	if x != nil {
+		return x.Split
+	}
+	return false
 }
 
 func (x *GetStatusResponse) GetOutageBudget() *OutageBudget {
@@ -3947,7 +3956,7 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\"8\n" +
 	"\x12DeletePoolResponse\x12\"\n" +
 	"\x04pool\x18\x01 \x01(\v2\x0e.hapax.v1.PoolR\x04pool\"\x12\n" +
-	"\x10GetStatusRequest\"\xd8\x03\n" +
+	"\x10GetStatusRequest\"\xee\x03\n" +
 	"\x11GetStatusResponse\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\tR\x05state\x12\x10\n" +
 	"\x03why\x18\x02 \x01(\tR\x03why\x12%\n" +
@@ -3957,7 +3966,9 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\x04code\x18\x06 \x01(\tR\x04code\x12\x18\n" +
 	"\acommand\x18\a \x01(\tR\acommand\x12(\n" +
 	"\amissing\x18\b \x03(\v2\x0e.hapax.v1.NodeR\amissing\x121\n" +
-	"\aforeign\x18\t \x03(\v2\x17.hapax.v1.ForeignStatusR\aforeign\x12;\n" +
+	"\aforeign\x18\t \x03(\v2\x17.hapax.v1.ForeignStatusR\aforeign\x12\x14\n" +
+	"\x05split\x18\n" +
+	" \x01(\bR\x05split\x12;\n" +
 	"\routage_budget\x18\x14 \x01(\v2\x16.hapax.v1.OutageBudgetR\foutageBudget\x120\n" +
 	"\tforecasts\x18\x15 \x03(\v2\x12.hapax.v1.ForecastR\tforecasts\x12'\n" +
 	"\x06alarms\x18\x16 \x03(\v2\x0f.hapax.v1.AlarmR\x06alarms\x12\x10\n" +

@@ -61,6 +61,9 @@ func statusCommand() *cobra.Command {
 why, which node found it and when, which nodes are missing, and the command to run, if
 you have to act. The exit code is then 1.
 
+STORE is the store's ID; "(split)" where a step of it is several writes, each of one row
+by itself, as in MongoDB.
+
 BUDGET is for how long the server could issue without the store at the present rate, and
 by which tag or pool that is limited; "-" where no time is the limit. With --fleet the
 other nodes are asked, too, at the addresses that they told the store, and shown the same
@@ -81,11 +84,14 @@ with where the runbook tells what to do.`,
 			least = all.Fleet.Budget
 		}
 		out := newOutput(cmd, *asJSON, "STATE", "STORE", "NODES", "MISSING", "FOUND BY", "AT", "WHY", "DO", "BUDGET", "ALARMS")
-		by, at := "", ""
+		store, by, at := dash(st.StoreID), "", ""
+		if st.Split {
+			store += " (split)"
+		}
 		if f := st.Fence; f != nil {
 			by, at = f.Node, f.At.UTC().Format(time.RFC3339)
 		}
-		if err := out.add(all, st.State, dash(st.StoreID), fmt.Sprint(st.Live), fmt.Sprint(len(st.Missing)), dash(by), dash(at), dash(st.Why), dash(st.Command), budgetText(least), fmt.Sprint(len(st.Alarms))); err != nil {
+		if err := out.add(all, st.State, store, fmt.Sprint(st.Live), fmt.Sprint(len(st.Missing)), dash(by), dash(at), dash(st.Why), dash(st.Command), budgetText(least), fmt.Sprint(len(st.Alarms))); err != nil {
 			return err
 		}
 		for _, n := range st.Missing {

@@ -32,7 +32,7 @@ func (hl *health) Status(ctx context.Context) api.Status {
 			nodes[i].State = string(st.State)
 		}
 	}
-	all.Nodes, all.StoreID = NodesOf(nodes), g.Witness().StoreID()
+	all.Nodes, all.StoreID, all.Split = NodesOf(nodes), g.Witness().StoreID(), st.Split
 	all.Live = api.Live(all.Nodes)
 	return all
 }

@@ -21,7 +21,7 @@ func each[A, B any](all []A, of func(A) B) (made []B) {
 func NewServerStatus(s api.Status) *hapaxv1.GetStatusResponse {
 	m := &hapaxv1.GetStatusResponse{
 		State: s.State, Code: string(s.Code), Why: s.Why, Command: s.Command, Fence: newFence(s.Fence), Missing: each(s.Missing, newNode),
-		StoreId: s.StoreID, Nodes: each(s.Nodes, newNode), Foreign: each(s.Foreign, newForeign),
+		StoreId: s.StoreID, Split: s.Split, Nodes: each(s.Nodes, newNode), Foreign: each(s.Foreign, newForeign),
 		Forecasts: each(s.Forecasts, newForecast), Alarms: each(s.Alarms, newAlarm), See: s.See,
 	}
 	if b := s.Budget; b != nil {
@@ -34,7 +34,7 @@ func NewServerStatus(s api.Status) *hapaxv1.GetStatusResponse {
 func ServerStatus(m *hapaxv1.GetStatusResponse) api.Status {
 	s := api.Status{
 		State: m.GetState(), Code: hapax.Code(m.GetCode()), Why: m.GetWhy(), Command: m.GetCommand(), Fence: fence(m.GetFence()), Missing: each(m.GetMissing(), node),
-		StoreID: m.GetStoreId(), Nodes: each(m.GetNodes(), node), Foreign: each(m.GetForeign(), foreign),
+		StoreID: m.GetStoreId(), Split: m.GetSplit(), Nodes: each(m.GetNodes(), node), Foreign: each(m.GetForeign(), foreign),
 		Forecasts: each(m.GetForecasts(), forecast), Alarms: each(m.GetAlarms(), alarm), See: m.GetSee(),
 	}
 	s.Live = api.Live(s.Nodes)

@@ -153,9 +153,12 @@ func (g *Guarded) Witness() *Witness { return g.witness }
 // Status returns how the node stands with its store.
 func (g *Guarded) Status() Status {
 	disk := g.witness.Failed()
+	s := g.calls.peek()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.statusLocked(disk)
+	st := g.statusLocked(disk)
+	st.Split = s != nil && s.Split()
+	return st
 }
 
 func (g *Guarded) statusLocked(disk error) Status {

@@ -91,6 +91,7 @@ type Status struct {
 	Disk    error      // why the witness cannot be written; nil: it can
 	Trouble bool       // while joining: an error keeps it from it, or it takes longer than it should
 	Waits   bool       // while joining: the store answers, and the others are waited for
+	Split   bool       // a step of the store is several writes, each of one row by itself
 	Slow    string     // how long a heartbeat takes and may take, where that is more than a third of its time; empty: less
 }
 
