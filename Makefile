@@ -21,7 +21,7 @@ quick:
 	$(GO) test -short -vet=off ./...
 	@echo "quick: all is well, but for what was left out: tests with real servers, processes and other programs, long simulations, the race detector, other modules, other systems (make test)"
 
-# Ten minutes to be sure, half of that the next time: what is decided by logic, and real servers in a state that is
+# Minutes to be sure (README.md says how many): what is decided by logic, and real servers in a state that is
 # waited for; beside that, what needs no servers. What all of it compiles comes first: at the same time, each would
 # compile it for itself.
 test:

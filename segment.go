@@ -25,7 +25,7 @@ type SegmentOptions struct {
 	// NoCreate makes the use of an unknown tag an error, ErrTagNotFound.
 	NoCreate bool
 
-	// StoreTimeout bounds one answer of the store; default 5 s.
+	// StoreTimeout bounds one refill, and each other question to the store; default 5 s.
 	StoreTimeout time.Duration
 
 	// Observer, if set, receives events.

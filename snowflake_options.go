@@ -91,7 +91,7 @@ type SnowflakeOptions struct {
 	// clock that was set, that is announced and refuses nothing.
 	MaxSkew time.Duration
 
-	// StoreTimeout bounds one answer of the store; default 5 s.
+	// StoreTimeout bounds one extension, and each other question to the store; default 5 s.
 	StoreTimeout time.Duration
 
 	// Observer, if set, receives events.

@@ -109,7 +109,6 @@ var rules = []rule{
 	{"compat/tinyid/routes", []string{"root", "internal/compat/spring"}},
 	{"compat/leaf", []string{"root", "store/driver", "store/witness", "internal/durable", "internal/compat/keeper", "internal/compat/mysqldb", "internal/compat/marks", "internal/moves"}},
 	{"compat/tinyid", []string{"root", "store/driver", "store/witness", "internal/compat/mysqldb", "internal/compat/marks", "internal/moves"}},
-	{"compat/*", []string{"root", "internal/service", "internal/service/auth"}},
 	{"internal/server", slices.Concat([]string{"root", "identity", "internal/build", "internal/console", "internal/gate", "internal/durable", "internal/journal", "internal/ledger", "store/driver", "store/witness", "codec", "strategy", "api", "internal/service", "internal/service/define", "internal/service/auth", "internal/signals", "internal/api/*", "internal/mount", "internal/mount/*", "compat/*"}, stores)},
 	{"internal/cli", []string{"root", "internal/build", "store/driver", "store/witness", "api", "client", "plan", "internal/mount", "internal/moves", "internal/audit", "internal/dump", "internal/durable", "internal/ledger", "internal/server", "internal/service", "internal/service/define", "internal/service/auth", "internal/signals", "internal/supervise", "internal/testserver", "strategy"}},
 	{"server", []string{"store/driver", "strategy", "internal/cli"}},

@@ -2,7 +2,7 @@
 // them: what a system tells of itself, what it gets from the server, and what several
 // systems need.
 //
-// A system is a directory compat/NAME/serve, with a System that describes it, and one
+// A system is a directory internal/mount/NAME, with a System that describes it, and one
 // line in the list of internal/server. In a server that starts it goes through:
 //
 //	New     its settings are decoded from compat.NAME

@@ -46,7 +46,7 @@ const (
 	MaxValueBytes = 128 << 10 // length of a row's value
 )
 
-// The tables that this package and store/witness keep in a store.
+// Tables that this package and store/witness keep in a store; see TableBeats for the others.
 const (
 	tablePools   = "pools"
 	tableWorkers = "workers/" // followed by the pool's name

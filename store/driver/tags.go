@@ -110,7 +110,6 @@ func Width(t hapax.Tag, n int64) (int64, error) {
 
 // Advance returns the allocation of n numbers (0: the tag's step) and the tag
 // after it. last is the key of the caller's last allocation, if it has one.
-// Stores that compute the new mark in Go use it; the others must agree with it.
 func Advance(t Tag, n int64, last hapax.GrantKey) (hapax.Allocation, Tag, error) {
 	width, err := Width(t.Tag, n)
 	if err != nil {

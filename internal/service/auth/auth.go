@@ -1,12 +1,13 @@
 // Package auth decides who may do what, for every protocol. A protocol finds a
 // token among what its clients send, asks the Policy for the Caller behind it,
-// and asks that before it does anything:
+// and asks that before it does anything. HTTP and gRPC ask whether the request is
+// allowed before they count it, the Redis protocol counts each command first:
 //
-//	        Policy.Caller            Caller.Begin            Caller.Allow
-//	token ----------------> Caller ---------------> request --------------> done, End
-//	           |                        |                       |
-//	           v                        v                       v
-//	    ErrUnauthenticated        ErrLimitExceeded      ErrPermissionDenied
+//	        Policy.Caller            Caller.Allow             Caller.Begin
+//	token ----------------> Caller ---------------> allowed -------------> done, End
+//	           |                        |                        |
+//	           v                        v                        v
+//	    ErrUnauthenticated       ErrPermissionDenied       ErrLimitExceeded
 //
 // A nil *Policy is one that asks for nothing and has the nil *Caller for
 // everybody, whose methods cost a comparison and always agree.

@@ -22,7 +22,7 @@ spec:
   # A service named hapax would put HAPAX_PORT and the like into the environment.
   enableServiceLinks: false
   # The lame duck's time, that of requests in flight, and half a minute to give back what is held.
-  terminationGracePeriodSeconds: {{ add .Values.lameDuckSeconds .Values.drainSeconds 35 }}
+  terminationGracePeriodSeconds: {{ add .Values.lameDuckSeconds .Values.drainSeconds 40 }}
   securityContext:
     runAsNonRoot: true
     runAsUser: 65532

@@ -1,6 +1,6 @@
 package model
 
-// make returns the next call of p.
+// newCall returns the next call of p.
 func (w *world) newCall(p int, kind uint8) Call {
 	pr := &w.P[p]
 	pr.Sent++

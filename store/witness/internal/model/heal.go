@@ -136,7 +136,7 @@ func (w *world) raiseLine(p, l int) {
 	w.P[p].Raised |= 1 << l
 }
 
-// enough reports whether all lines stand above the evidence: a healer knows to
+// raised reports whether all lines stand above the evidence: a healer knows to
 // where he raised.
 func (w *world) raised(p int) bool { return w.P[p].Raised == 1<<w.m.Lines-1 }
 
