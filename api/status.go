@@ -19,8 +19,8 @@ type Status struct {
 	Missing []Node          `json:"missing,omitempty"` // nodes that must speak before the fence can end, and have not
 	StoreID string          `json:"store"`
 	Split   bool            `json:"split,omitempty"` // a step of the store is several writes, each of one row by itself
-	Nodes   []Node          `json:"-"`     // that the store knows, by row
-	Live    int             `json:"nodes"` // how many of them live
+	Nodes   []Node          `json:"-"`               // that the store knows, by row
+	Live    int             `json:"nodes"`           // how many of them live
 	Foreign []ForeignStatus `json:"foreign,omitempty"`
 
 	Budget    *Budget    `json:"outage_budget,omitempty"` // the tag or pool that could be issued from for the shortest time without the store; nil where no time is the limit
