@@ -130,37 +130,79 @@ func mysqlStepRows(ctx context.Context, c *sql.Conn, s *Store, step driver.Step,
 			return r, err
 		}
 	}
-	switch {
-	case inside:
+	if inside {
 		return s.mysqlInside(ctx, c, step, items, false)
-	case len(items) == 1 && items[0].role == each:
-		return s.mysqlOne(ctx, c, step, items[0])
+	}
+	if change, fence := oneOf(items); change != nil {
+		return s.mysqlOne(ctx, c, step, change, fence)
 	}
 	return s.mysqlTransaction(ctx, c, step, items)
 }
 
-// mysqlOne makes a step that is one change by itself.
-func (s *Store) mysqlOne(ctx context.Context, c *sql.Conn, step driver.Step, it *item) (driver.Result, error) {
+// oneOf returns the one change that a step consists of, and the row that must not be there
+// meanwhile, if any; nil for a step of another form.
+func oneOf(items []*item) (change, fence *item) {
+	for _, it := range items {
+		switch {
+		case it.role == each && change == nil:
+			change = it
+		case it.role == absent && fence == nil:
+			fence = it
+		default:
+			return nil, nil
+		}
+	}
+	return change, fence
+}
+
+// mysqlOne makes a step that is one change by itself. The server locks the place of the fence too,
+// so that a fence is either seen or has to wait.
+func (s *Store) mysqlOne(ctx context.Context, c *sql.Conn, step driver.Step, it, fence *item) (driver.Result, error) {
 	var m mysqlStatement
-	const where = " WHERE tbl = ? AND name = ? AND value = ? AND EXISTS (SELECT 1" + fromHere + ")"
+	from := func(text string) {
+		m.add(text+" {rows} t"+mysqlHere, s.id)
+		if fence != nil {
+			m.add(" LEFT JOIN {rows} f ON f.tbl = ? AND f.name = ?", keyArgs(fence)...)
+		}
+	}
+	where := func() {
+		m.add(" WHERE t.tbl = ? AND t.name = ? AND t.value = ?", it.Table, it.Name, it.old)
+		if fence != nil {
+			m.add(" AND f.name IS NULL")
+		}
+	}
 	switch {
 	case it.adds():
 		m.add("INSERT INTO {rows} (tbl, name, value) SELECT ?, ?, ?"+fromHere, it.Table, it.Name, it.next, s.id)
+		if fence != nil {
+			m.add(" AND NOT EXISTS (SELECT 1 FROM {rows} f WHERE f.tbl = ? AND f.name = ?)", keyArgs(fence)...)
+		}
 	case it.next == nil:
-		m.add("DELETE FROM {rows}"+where, it.Table, it.Name, it.old, s.id)
+		from("DELETE t FROM")
+		where()
 	default:
-		m.add("UPDATE {rows} SET value = ?"+where, it.next, it.Table, it.Name, it.old, s.id)
+		from("UPDATE")
+		m.add(" SET t.value = ?", it.next)
+		where()
 	}
 	n, _, err := s.mysqlExec(ctx, c, &m)
 	if err != nil && (!it.adds() || s.dialect.classify(err) != exists) {
 		return driver.Result{}, err
 	}
+	items := []*item{it}
+	if fence != nil {
+		items = append(items, fence)
+	}
+	met := true
 	if n == 0 {
-		if err := mysqlFind(ctx, c, s, []*item{it}, false); err != nil {
+		if err := mysqlFind(ctx, c, s, items, false); err != nil {
 			return driver.Result{}, err
 		}
+		met = fence == nil || fence.fits()
+	} else if fence != nil {
+		fence.now = &driver.Cell{Known: true}
 	}
-	return resultOf(step, []*item{it}, true, func(*item) bool { return n == 1 || it.keeps() && it.fits() }), nil
+	return resultOf(step, items, met, func(*item) bool { return n == 1 || it.keeps() && it.fits() }), nil
 }
 
 // A pulse is what a step is made of that has the form of a beat or a grant.

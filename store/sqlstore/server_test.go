@@ -321,7 +321,8 @@ func TestCommitFailsAfterRow(t *testing.T) {
 	}
 }
 
-// A deadlock's victim was rolled back for certain, and is tried again.
+// A deadlock's victim was rolled back for certain, and is tried again. A grant locks the row of its
+// process before the tag's.
 func TestDeadlock(t *testing.T) {
 	t.Parallel()
 	server := testservers.MariaDB(t)
@@ -329,6 +330,10 @@ func TestDeadlock(t *testing.T) {
 	s := open(t, url, sqlstore.Options{})
 	create(t, s, "orders")
 	first := allocate(t, s, "orders", 10)
+	pulse := driver.Pulse{Row: "n", Was: driver.Beat{Count: 1}, Now: driver.Beat{Count: 2}}
+	if ok, err := s.SwapRow(t.Context(), driver.TableBeats, pulse.Row, nil, pulse.Was.Encode()); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
 	deadlocks := func() (name string, n int) {
 		if err := admin(t, s).QueryRowContext(t.Context(), "SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'").Scan(&name, &n); err != nil {
 			t.Fatal(err)
@@ -342,19 +347,22 @@ func TestDeadlock(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback() }()
-	rows, meta := prefixOf(url)+"rows", prefixOf(url)+"meta"
-	// The victim is the one that has changed less.
+	rows := prefixOf(url) + "rows"
+	// The victim is the one that has changed and locked less.
+	if _, err := tx.ExecContext(t.Context(), "INSERT INTO "+rows+" (tbl, name, value) VALUES ('x', '1', 'v')"+strings.Repeat(", ('x', UUID(), 'v')", 99)); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := tx.ExecContext(t.Context(), "UPDATE "+rows+" SET value = REPLACE(value, 'max_step\":1', 'max_step\":2') WHERE tbl = '' AND name = 'orders'"); err != nil {
 		t.Fatal(err)
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if next, err := s.Allocate(t.Context(), "orders", 10, ""); err != nil || next.Grant.Lo != first.Hi {
-			t.Errorf("the grant after %v is %v, %v", first, next.Grant, err)
+		if next, c, err := storetest.AllocateWith(t.Context(), s, pulse, "orders", 10, ""); err != nil || !c.Met || next.Grant.Lo != first.Hi {
+			t.Errorf("the grant after %v is %v, %+v, %v", first, next.Grant, c, err)
 		}
 	})
 	eventually(t, s, "SELECT VARIABLE_VALUE = 1 FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = 'Innodb_row_lock_current_waits'")
-	if _, err := tx.ExecContext(t.Context(), "UPDATE "+meta+" SET value = 'x' WHERE name = 'nothing' OR name = 'id' AND value = 'nothing'"); err != nil {
+	if _, err := tx.ExecContext(t.Context(), "UPDATE "+rows+" SET value = CONCAT(value, '') WHERE tbl = '"+driver.TableBeats+"' AND name = 'n'"); err != nil {
 		t.Fatal(err)
 	}
 	if err := tx.Commit(); err != nil {
