@@ -92,6 +92,9 @@ func (u *UnreadableError) Unwrap() error { return hapax.ErrStoreCorrupt }
 
 // decodeTag reads the row of a tag. It fails with an [UnreadableError].
 func decodeTag(name string, raw []byte) (Tag, error) {
+	if len(raw) == 0 { // as drivers show one, too, that is longer than a row may be
+		return Tag{}, &UnreadableError{name, fmt.Errorf("row %q of table \"tags\" is empty, longer than %d bytes or encoded wrongly", name, MaxValueBytes)}
+	}
 	r, ok := scanTag(raw)
 	if !ok {
 		r = tagRow{}
