@@ -353,7 +353,7 @@ func TestLostAnswer(t *testing.T) {
 	}
 
 	// An extension whose answer was lost is granted with the next one.
-	proxy.CutReply(testservers.Contains("hapax_rows"))
+	proxy.CutReply(testservers.Contains("update\x00\x0b\x00\x00\x00hapax_rows"))
 	_, err := extend(t.Context(), t, s, lease, 10*time.Second)
 	wantErr(t, "a lost extension", err, hapax.ErrStoreUnavailable)
 	extended := must[hapax.Lease](t)(extend(t.Context(), t, s, lease, 20*time.Second))

@@ -153,11 +153,11 @@ func (g *Guarded) Witness() *Witness { return g.witness }
 // Status returns how the node stands with its store.
 func (g *Guarded) Status() Status {
 	disk := g.witness.Failed()
-	s := g.calls.peek()
+	split := g.calls != nil && g.calls.isSplit()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	st := g.statusLocked(disk)
-	st.Split = s != nil && s.Split()
+	st.Split = split
 	return st
 }
 

@@ -341,6 +341,12 @@ func (h *handle) peek() store {
 	return s
 }
 
+// isSplit reports whether a step of the store is several writes; not before it is dialled.
+func (h *handle) isSplit() bool {
+	s := h.peek()
+	return s != nil && s.Split()
+}
+
 // drop closes a handle that is of no more use; the next call dials anew.
 func (h *handle) drop(s store) {
 	h.mu.Lock()
