@@ -279,7 +279,13 @@ func (k *keeper) UpdateTag(_ context.Context, name string, u driver.TagUpdate) (
 	if err != nil {
 		return tag, err
 	}
-	patience.Slow(time.Millisecond)
+	for range 50 { // until an allocation has come in between, where there is one
+		patience.Slow(time.Millisecond)
+		now := read
+		if err = k.change(name, func(t driver.Tag) (driver.Tag, error) { now = t; return t, nil }); err != nil || now.Mark != read.Mark {
+			break
+		}
+	}
 	err = k.change(name, func(driver.Tag) (driver.Tag, error) { return edit(read) })
 	return tag, err
 }
