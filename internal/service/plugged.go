@@ -44,7 +44,7 @@ func (s *Service) openLine(ctx context.Context, a *attempt, t, plugins define.Ta
 	if err != nil {
 		return nil, err
 	}
-	l.name, l.code, l.def = t.Name, c, t
+	l.name, l.code, l.extra = t.Name, c, t.Extra
 	l.plugged = s.strategies.Line(plugins.StrategyName(), plugins.Name, &tap{s, l})
 	if err := s.checkFrozen(plugins); err != nil { // it cannot change from here on
 		s.discard(l)

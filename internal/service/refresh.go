@@ -95,5 +95,5 @@ func (s *Service) review(ctx context.Context) error {
 
 // matches reports whether the line still issues what the tag is.
 func (l *line) matches(t hapax.Tag) bool {
-	return !t.Deleted && (l.pool == "") == (t.Kind == hapax.KindSegment) && l.pool == t.Pool && l.def.Extra == t.Extra
+	return !t.Deleted && (l.pool == "") == (t.Kind == hapax.KindSegment) && l.pool == t.Pool && l.extra == t.Extra
 }

@@ -30,7 +30,7 @@ type line struct {
 	code     *define.Code   // what shows its numbers; may be nil
 	periods  *periods       // issues from a line for each period; nil: the tag has one
 	plugged  *strategy.Line // the same with the plugins around it, which is what callers take from
-	def      define.Tag     // what the tag says, as it was when the line was opened
+	extra    string         // of the tag, as it was when the line was opened
 	labelled bool           // has metrics under its own name
 	dry      atomic.Bool    // it ebbs before a stop, and is not opened anew
 	delta    int64          // of a segment tag
