@@ -81,17 +81,23 @@ func Copy(ctx context.Context, from, to Place, o CopyOptions) (sum Summary, err 
 	if err != nil {
 		return sum, err
 	}
+	o.Tell(fmt.Sprintf("store %s in %s is retired: nothing is granted from it any more", id, from.URL))
+	again := func(err error) error {
+		if err != nil {
+			err = fmt.Errorf("%w; nothing is granted until the copy is whole: run the same command again", err)
+		}
+		return err
+	}
 	if q, ok := s.(driver.Quieting); ok {
 		if err := q.Quiet(ctx); err != nil {
-			return sum, err
+			return sum, again(fmt.Errorf("%w: a transaction is open in %s; it has to end first", err, from.URL))
 		}
 	}
-	o.Tell(fmt.Sprintf("store %s in %s is retired: nothing is granted from it any more", id, from.URL))
 	if sum, err = t.take(ctx, s, r); err != nil {
-		return sum, err
+		return sum, again(err)
 	}
 	o.Tell(fmt.Sprintf("%d rows are in %s, %d of them tags, each as it was", sum.Rows, to.URL, sum.Tables[""]))
-	return sum, t.open(ctx, nil)
+	return sum, again(t.open(ctx, nil))
 }
 
 // standing returns where a store was copied to; nil where nothing keeps it from being copied. Any

@@ -59,7 +59,15 @@ func (r *removal) grants() {
 func (r *removal) copy(k killer) error {
 	k.each = r.grants
 	r.from.kill, r.to.kill = &k, &k
-	_, err := Copy(context.Background(), r.from.place("from"), r.to.place("to"), CopyOptions{Tell: func(string) {}})
+	retired, whole := false, false
+	tell := func(text string) {
+		retired = retired || strings.Contains(text, "is retired")
+		whole = whole || strings.Contains(text, "was copied")
+	}
+	_, err := Copy(context.Background(), r.from.place("from"), r.to.place("to"), CopyOptions{Tell: tell})
+	if err != nil && retired && !whole && !strings.Contains(err.Error(), "run the same command again") {
+		r.wrong = append(r.wrong, fmt.Sprintf("a copy that broke off does not say what to do: %v", err))
+	}
 	r.from.kill, r.to.kill = nil, nil
 	r.grants()
 	return err
