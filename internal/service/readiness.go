@@ -94,9 +94,6 @@ type health struct {
 // state returns the store's trouble, and whether it is slow. It asks the store, and waits
 // for the answer no longer than askFor, nor at all where it is known that none comes.
 func (hl *health) state(ctx context.Context) (slow bool, err error) {
-	if hl.isClosed() {
-		return false, hapax.ErrClosed
-	}
 	answered, unanswered := hl.ask()
 	if answered == nil {
 		return false, hapax.ErrClosed
@@ -114,25 +111,28 @@ func (hl *health) state(ctx context.Context) (slow bool, err error) {
 }
 
 // ask asks the store how it is, unless it is asked already, and returns what is closed when
-// it has answered; nil if the service was closed meanwhile.
+// it has answered; nil if the service is closed.
 func (hl *health) ask() (answered chan struct{}, already bool) {
 	hl.mu.Lock()
 	defer hl.mu.Unlock()
-	if hl.asking != nil {
-		return hl.asking, true
-	}
-	answered = make(chan struct{})
-	if !hl.spawn(func() {
-		_ = hl.store.Ping(hl.life) // the store keeps what it tells
-		hl.mu.Lock()
-		hl.asking = nil
-		hl.mu.Unlock()
-		close(answered)
-	}) {
-		return nil, false
-	}
-	hl.asking = answered
-	return answered, false
+	// One look: Close comes before it, or waits for the answer.
+	hl.whileOpen(func() {
+		if already = hl.asking != nil; !already {
+			hl.asking = make(chan struct{})
+			hl.children.Go(hl.ping)
+		}
+		answered = hl.asking
+	})
+	return answered, already
+}
+
+// ping waits for the store's answer, and tells those who wait for it.
+func (hl *health) ping() {
+	_ = hl.store.Ping(hl.life) // the store keeps what it tells
+	hl.mu.Lock()
+	defer hl.mu.Unlock()
+	close(hl.asking)
+	hl.asking = nil
 }
 
 // A statusError is why a store grants nothing.

@@ -1,8 +1,10 @@
 package service
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +13,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/identity"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/storetest"
 	"github.com/hapax-id/hapax/store/witness"
@@ -250,4 +253,56 @@ func TestOneWorkerRidesOutAnOutage(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A service that is closed says so without waiting, also where a probe came before the close
+// and asks the store after it: nobody is left who would answer it.
+func TestReadinessOfClosed(t *testing.T) {
+	isClosed := func(t *testing.T, slow bool, err error) {
+		t.Helper()
+		if slow || !errors.Is(err, hapax.ErrClosed) {
+			t.Errorf("the error is %v, slow %v; want ErrClosed", err, slow)
+		}
+	}
+	t.Run("before the probe", func(t *testing.T) {
+		bubble(t, Options{}, func(t *testing.T, s *Service, _ *storetest.Faults) {
+			if err := s.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			slow, err := s.state(t.Context())
+			isClosed(t, slow, err)
+		})
+	})
+	t.Run("while the store is asked", func(t *testing.T) {
+		bubble(t, Options{}, func(t *testing.T, s *Service, store *storetest.Faults) {
+			store.Inject(func(storetest.Op) storetest.Fault { return storetest.Fault{Before: time.Hour} })
+			if slow, err := s.state(t.Context()); !slow || err != nil {
+				t.Fatalf("the error is %v, slow %v; want the store to be slow", err, slow)
+			}
+			s.whileOpen(func() { s.closed = true })
+			slow, err := s.state(t.Context())
+			isClosed(t, slow, err)
+		})
+	})
+	t.Run("between the probe and its question", func(t *testing.T) {
+		s := open(t, memstore.New(), Options{})
+		s.health.mu.Lock()
+		var slow bool
+		var err error
+		probed := make(chan struct{})
+		go func() { slow, err = s.state(t.Context()); close(probed) }()
+		stacks := make([]byte, 1<<20)
+		patience.Until(t, "the probe is about to ask", func() bool {
+			for stack := range bytes.SplitSeq(stacks[:runtime.Stack(stacks, true)], []byte("\n\n")) {
+				if bytes.Contains(stack, []byte("TestReadinessOfClosed")) && bytes.Contains(stack, []byte("(*health).ask(")) {
+					return true
+				}
+			}
+			return false
+		})
+		s.whileOpen(func() { s.closed = true })
+		s.health.mu.Unlock()
+		patience.Closed(t, "the probe's answer", probed)
+		isClosed(t, slow, err)
+	})
 }
