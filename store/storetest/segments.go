@@ -81,16 +81,26 @@ func checkDelta(e *env) {
 // checkEdited: no edit of the definition lowers a mark that allocations raise at
 // the same time.
 func checkEdited(e *env) {
-	const callers = 6
+	const callers, edits, beside = 6, 20, 3
 	tag := e.segment("t", 10)
 	var n, edited atomic.Int64
 	var mu sync.Mutex // guards grants
 	var grants []hapax.Grant
+	// One for each allocation: each edit sets some free right before it begins. So there are always some
+	// beside it, and never more than a contended line lets through.
+	due := make(chan struct{}, callers/2*edits*beside)
 	inParallel(e, e.handles(callers), func(ctx context.Context, h roles) error {
 		if n.Add(1)%2 == 0 {
-			defer edited.Add(1)
+			defer func() {
+				if edited.Add(1) == callers/2 {
+					close(due)
+				}
+			}()
 			mark := tag.Mark
-			for i := range 20 { // floors that an allocation may pass while the edit is under way
+			for i := range edits { // floors that an allocation may pass while the edit is under way
+				for range beside {
+					due <- struct{}{}
+				}
 				step, floor, extra := 1+rand.Int64N(20), mark+rand.Int64N(60), strings.Repeat("x", i)
 				edited, err := h.store.UpdateTag(ctx, tag.Name, driver.TagUpdate{Step: &step, Floor: &floor, Extra: &extra})
 				if err != nil {
@@ -100,7 +110,7 @@ func checkEdited(e *env) {
 			}
 			return nil
 		}
-		for edited.Load() < callers/2 {
+		for range due {
 			a, err := h.store.Allocate(ctx, tag.Name, 0, "")
 			if err != nil {
 				return err
