@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/store/driver"
 )
 
@@ -148,28 +149,29 @@ const silentFor = 2 * time.Second
 
 // checkSilence: where the store says nothing, each call and each opening ends with
 // the store's own time-out, long before its context does.
-func checkSilence(e *env) { e.silent(e.ctx, silentFor) }
+func checkSilence(e *env) { e.silent(e.ctx, silentFor, func() {}) }
 
 // checkHung: where the store says nothing, each call and each opening ends with its
 // context, long before the store's own time-out.
 func checkHung(e *env) {
 	ctx, cancel := context.WithCancel(e.ctx)
 	defer cancel()
-	time.AfterFunc(silentFor, cancel)
-	e.silent(ctx, time.Hour)
+	e.silent(ctx, time.Hour, func() { time.AfterFunc(silentFor, cancel) })
 }
 
 // silent silences a store whose calls may take so long, and makes every call.
-func (e *env) silent(ctx context.Context, timeout time.Duration) {
+func (e *env) silent(ctx context.Context, timeout time.Duration, silenced func()) {
 	e.Helper()
 	open, silence := e.h.Silence(e.TB, timeout)
-	h, err := open(e.ctx)
-	e.must(err)
-	e.roles = e.adopted(h)
+	// A store that works may still take longer, on a machine that has much else to do.
+	e.roles = e.adopted(patience.Await(e.TB, "the store is opened", func() (Handle, error) { return open(e.ctx) }, func(Handle) bool { return true }))
 	if e.store != nil {
-		e.segment("t", 10)
+		def, err := hapax.Tag{Name: e.name("t"), Step: 10}.WithDefaults()
+		e.must(err)
+		patience.Await(e.TB, "a tag", func() (hapax.Tag, error) { return e.store.CreateTag(e.ctx, def, hapax.CreateFirstUse) }, func(hapax.Tag) bool { return true })
 	}
 	silence()
+	silenced()
 	var wg sync.WaitGroup
 	for name, call := range e.calls(ctx) {
 		wg.Go(func() {
