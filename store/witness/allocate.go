@@ -1,7 +1,9 @@
 package witness
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/hapax-id/hapax"
@@ -90,8 +92,13 @@ func (g *Guarded) allocateAll(ctx context.Context, all []driver.AllocateOf) (mad
 		ends := make(map[string]Pair, len(all))
 		for i, m := range made {
 			line := TagLine(all[i].Tag)
-			if m.Err == nil {
-				m.Err = g.mended(all[i].Tag)
+			switch {
+			case m.Err == nil:
+				if m.Err = g.asBefore(m.Tag); m.Err == nil {
+					m.Err = g.mended(all[i].Tag)
+				}
+			case errors.Is(m.Err, hapax.ErrKindMismatch):
+				m.Err = cmp.Or(g.wasSegment(all[i].Tag), m.Err)
 			}
 			if m.Err != nil {
 				_, isKnown := known[line]

@@ -1,6 +1,7 @@
 package witness
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +13,8 @@ import (
 )
 
 // A tag whose row cannot be read, such as after an edit by hand, blocks its own line alone:
-// nothing is granted of it, surveys and healing go on without it. It may come back lower than it
+// nothing is granted of it, surveys and healing go on without it. So does a row that can be read, and is
+// of another kind than the tag had, or of another pool: it is taken for unreadable. It may come back lower than it
 // was, when a person mends it, and nobody may be left by then who knows better: healing cannot
 // raise it, and nodes end. So each node that finds it owes the fleet what its witness knows of
 // the line, and a healer what all know: in a row of driver.TableGuard, which every survey takes
@@ -34,6 +36,15 @@ type owedLine struct {
 	Def def `json:"def,omitzero"`
 }
 
+// surer returns one of two definitions of different kinds: of who knows more numbers. The other one may
+// have been learnt from the row that blocks the line, when nobody was there who knew better.
+func (o owedLine) surer(other owedLine) def {
+	if other.Mark > o.Mark {
+		return other.Def
+	}
+	return o.Def
+}
+
 // owedLines are all of them, by line.
 type owedLines map[string]owedLine
 
@@ -52,7 +63,17 @@ func owedIn(rows map[string][]byte) (owedLines, error) {
 	return all, nil
 }
 
-// readOwed reads them.
+// readOwedLine reads one; nil: none.
+func readOwedLine(ctx context.Context, rows driver.Rows, line string) (owed *owedLine, raw []byte, err error) {
+	raw, err = rows.Row(ctx, driver.TableGuard, rowOwed+line)
+	if err != nil || raw == nil {
+		return nil, nil, unavailable(err)
+	}
+	owed = new(owedLine)
+	return owed, raw, driver.DecodeRow(driver.TableGuard, rowOwed+line, raw, owed)
+}
+
+// readOwed reads them all.
 func readOwed(ctx context.Context, s store) (owedLines, error) {
 	rows, err := readRows(ctx, s, driver.TableGuard)
 	if err != nil {
@@ -90,19 +111,21 @@ func (all owedLines) covers(a *account, have stored) bool {
 	return true
 }
 
-// owe has the store keep what an account knows of lines that cannot be read, and has the account
-// know what is owed already.
-func (a *account) owe(ctx context.Context, s store, have stored) error {
+// learnOwed has an account know what is owed already.
+func (a *account) learnOwed(ctx context.Context, s store) error {
 	owed, err := readOwed(ctx, s)
-	if err != nil {
-		return err
-	}
 	for line, o := range owed {
-		a.lines.add(map[string]Pair{line: o.Pair}, nil)
-		if _, ok := a.lines.defs[line]; !ok && o.Def != (def{}) {
-			a.lines.defs[line] = o.Def
+		d := o.Def
+		if _, known := a.lines.pairs[line]; known && !d.isAnother(a.lines.defs[line]) {
+			d = a.lines.defs[line] // which is later
 		}
+		a.learn(map[string]Pair{line: o.Pair}, map[string]def{line: d})
 	}
+	return err
+}
+
+// owe has the store keep what an account knows of lines that cannot be read.
+func (a *account) owe(ctx context.Context, s store, have stored) error {
 	for line := range have.unread {
 		if p, ok := a.owes(line); ok {
 			if err := owe(ctx, s, line, owedLine{p, a.lines.defs[line]}); err != nil {
@@ -122,24 +145,19 @@ func (a *account) lacking(have stored) map[string]Pair {
 
 // owe has the store keep what is known of a line.
 func owe(ctx context.Context, rows driver.Rows, line string, o owedLine) error {
-	name := rowOwed + line
-	raw, err := rows.Row(ctx, driver.TableGuard, name)
+	old, raw, err := readOwedLine(ctx, rows, line)
 	if err != nil {
-		return unavailable(err)
+		return err
 	}
-	var old owedLine
-	if raw != nil {
-		if err := driver.DecodeRow(driver.TableGuard, name, raw, &old); err != nil {
-			return err
+	if old != nil {
+		pair := o.Pair.above(old.Pair)
+		if o = (owedLine{pair, old.surer(o)}); pair == old.Pair {
+			return nil
 		}
 	}
-	next := owedLine{old.Pair.above(o.Pair), o.Def}
-	if raw != nil && next.Pair == old.Pair {
-		return nil
-	}
-	ok, err := rows.SwapRow(ctx, driver.TableGuard, name, raw, driver.EncodeRow(next))
+	ok, err := rows.SwapRow(ctx, driver.TableGuard, rowOwed+line, raw, driver.EncodeRow(o))
 	if err == nil && !ok {
-		err = fmt.Errorf("%w: row %q was changed meanwhile", hapax.ErrStoreUnavailable, name)
+		err = fmt.Errorf("%w: row %q was changed meanwhile", hapax.ErrStoreUnavailable, rowOwed+line)
 	}
 	return unavailable(err)
 }
@@ -150,19 +168,31 @@ func (g *Guarded) learnOwed(owed owedLines, known record) error {
 	if len(owed) == 0 {
 		return nil
 	}
-	maps.Copy(known.Lines, owed.above(known))
+	lines, defs := owed.newTo(known)
+	maps.Copy(known.Lines, lines)
+	maps.Copy(known.Defs, defs)
 	return g.witness.commit(func(b *record) error {
-		b.Lines = owed.above(record{Lines: g.witness.state.Lines})
+		b.Lines, b.Defs = owed.newTo(g.witness.state)
 		if len(b.Lines) == 0 {
 			return errNoChange
 		}
-		for line := range b.Lines {
-			if d := owed[line].Def; d != (def{}) {
-				b.Defs[line] = d
-			}
-		}
 		return nil
 	})
+}
+
+// newTo returns the lines that a record lacks, or has as another kind.
+func (all owedLines) newTo(known record) (pairs map[string]Pair, defs map[string]def) {
+	pairs, defs = all.above(known), map[string]def{}
+	for line, o := range all {
+		was := owedLine{known.Lines[line], known.Defs[line]}
+		if was.Def.isAnother(o.Def) && o.surer(was) == o.Def {
+			pairs[line] = o.Pair
+		}
+		if _, ok := pairs[line]; ok {
+			defs[line] = o.Def
+		}
+	}
+	return pairs, defs
 }
 
 // settleUnread takes the end of a survey: which lines it could not read. What the witness knows of
@@ -213,6 +243,12 @@ func (g *Guarded) blocks() bool {
 	return len(g.blocked) > 0
 }
 
+func (g *Guarded) isBlocked(line string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.blocked[line]
+}
+
 // block notes that a line cannot be read, and has a survey made, so that what this node knows of
 // it is owed.
 func (g *Guarded) block(line string) {
@@ -226,6 +262,53 @@ func (g *Guarded) block(line string) {
 	if !known {
 		g.surveyLater()
 	}
+}
+
+// asBefore is nil for a tag as the store has it, unless it is of another kind than this node knows it by:
+// then its row counts as unreadable.
+func (g *Guarded) asBefore(now hapax.Tag) error {
+	line := TagLine(now.Name)
+	was, known := g.witness.def(line)
+	if !known || !was.isAnother(defOf(now)) {
+		return nil
+	}
+	g.block(line)
+	return another(now.Name, was, defOf(now))
+}
+
+// wasSegment is asBefore for a tag of which nothing could be granted, since it is none with numbers.
+func (g *Guarded) wasSegment(tag string) error {
+	was, known := g.witness.def(TagLine(tag))
+	if !known || was.Kind != "" {
+		return nil
+	}
+	return another(tag, was, def{Kind: hapax.KindSnowflake})
+}
+
+// another is the error for a tag whose row is of another kind than it had.
+func another(tag string, was, now def) error {
+	return &driver.UnreadableError{Tag: tag, Cause: fmt.Errorf("row %q of table \"tags\" is of a %s, and the tag is a %s", tag, now.kind(), was.kind())}
+}
+
+// asBlocked is asBefore of the tag as it stands, for a change of it. It costs a round trip where a
+// line is blocked.
+func (g *Guarded) asBlocked(ctx context.Context, s store, tag string) error {
+	if !g.isBlocked(TagLine(tag)) {
+		return nil
+	}
+	t, err := s.Tag(ctx, tag)
+	if err != nil {
+		return err
+	}
+	return g.unreadable(TagLine(tag), g.asBefore(t))
+}
+
+// kind names the kind, and the pool where there is one.
+func (d def) kind() string {
+	if d.Pool == "" {
+		return string(cmp.Or(d.Kind, hapax.KindSegment))
+	}
+	return fmt.Sprintf("%s of pool %q", d.Kind, d.Pool)
 }
 
 // unreadable takes the error of a call for a line, and tells what this node knows of one that
@@ -245,26 +328,54 @@ func (g *Guarded) unreadable(line string, err error) error {
 // mended returns the error for a tag that could not be read and can be now: it is compared before
 // it is used.
 func (g *Guarded) mended(tag string) error {
-	g.mu.Lock()
-	blocked := g.blocked[TagLine(tag)]
-	g.mu.Unlock()
-	if !blocked {
+	if !g.isBlocked(TagLine(tag)) {
 		return nil
 	}
 	g.surveyLater()
 	return fmt.Errorf("%w: the row of tag %q could not be read before; it is compared with what was used, and then granted from", hapax.ErrStoreUnavailable, tag)
 }
 
+// Was returns what a tag was whose row cannot be read: as this node's witness knows it, or as the store
+// tells. Its kind and its pool are for good.
+func (g *Guarded) Was(ctx context.Context, tag string) (t hapax.Tag, known bool, err error) {
+	if d, known := g.witness.def(TagLine(tag)); known {
+		return d.was(tag), true, nil
+	}
+	owed, err := asServing(ctx, g, func(ctx context.Context, s store) (*owedLine, error) {
+		owed, _, err := readOwedLine(ctx, s, TagLine(tag))
+		return owed, err
+	})
+	if err != nil || owed == nil {
+		return hapax.Tag{}, false, err
+	}
+	return owed.Def.was(tag), true, nil
+}
+
+// Was is that of a command.
+func (o *oneShot) Was(ctx context.Context, tag string) (t hapax.Tag, known bool, err error) {
+	owed, _, err := readOwedLine(ctx, o.store, TagLine(tag))
+	if err != nil || owed == nil {
+		return hapax.Tag{}, false, err
+	}
+	return owed.Def.was(tag), true, nil
+}
+
+// was returns the tag without how far it was granted.
+func (d def) was(name string) hapax.Tag {
+	t := d.tag(name, Pair{})
+	t.Kind = cmp.Or(t.Kind, hapax.KindSegment)
+	return t
+}
+
 // judgeOwed judges a grant of a command, which has no witness.
 func (o *oneShot) judgeOwed(ctx context.Context, tag string, a hapax.Allocation) error {
 	line := TagLine(tag)
-	raw, err := o.store.Row(ctx, driver.TableGuard, rowOwed+line)
-	if err != nil || raw == nil {
-		return unavailable(err)
-	}
-	var owed owedLine
-	if err := driver.DecodeRow(driver.TableGuard, rowOwed+line, raw, &owed); err != nil {
+	owed, _, err := readOwedLine(ctx, o.store, line)
+	if err != nil || owed == nil {
 		return err
+	}
+	if now := defOf(a.Tag); owed.Def.isAnother(now) {
+		return another(tag, owed.Def, now)
 	}
 	if from := (Pair{a.Tag.Token, a.Grant.Lo}); from.Less(owed.Pair) {
 		return lacksLine(line, owed.Pair, from)

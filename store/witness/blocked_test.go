@@ -43,7 +43,11 @@ var unreadable = map[string]string{
 	"no kind":            `{"kind":"counter","start":1}`,
 	"a mark that is out": `{"kind":"segment","start":1,"step":10,"min_step":10,"max_step":10,"delta":1,"mark":-5}`,
 	"text":               "orders are at 500",
+	"another kind":       anotherKind,
 }
+
+// anotherKind is a sound row, but not of a tag with numbers.
+const anotherKind = `{"kind":"snowflake","pool":"default"}`
 
 // blocked reports a call for the tag that does not fail for its row, by name.
 func (m *machine) blocked(tag string) {
@@ -89,6 +93,20 @@ func TestUnreadableRow(t *testing.T) {
 				if err != nil || len(tags) != 2 || tags[1] != (hapax.Tag{Name: "t", Kind: hapax.KindUnreadable}) {
 					t.Errorf("the tags are listed as %+v, %v", tags, err)
 				}
+				for what, change := range map[string]func() error{
+					"updated": func() error {
+						_, err := c.UpdateTag(t.Context(), "t", driver.TagUpdate{})
+						return err
+					},
+					"deleted": func() error {
+						_, err := c.DeleteTag(t.Context(), "t")
+						return err
+					},
+				} {
+					if err := change(); !errors.Is(err, hapax.ErrStoreCorrupt) {
+						t.Errorf("the tag is %s: %v", what, err)
+					}
+				}
 				if err := command(t, f, "good"); err != nil {
 					t.Errorf("a command: %v", err)
 				}
@@ -121,8 +139,15 @@ func command(t *testing.T, f *fleet, tag string) error {
 // A row that is mended comes back no lower than it was, though nobody is left who was granted
 // numbers of it: those who are there raise it.
 func TestUnreadableRowComesBackLower(t *testing.T) {
-	for _, who := range []string{"a new node", "a node that knows less", "a command"} {
-		t.Run(who, func(t *testing.T) {
+	for _, c := range []struct{ who, row string }{
+		{"a new node", "{"},
+		{"a node that knows less", "{"},
+		{"a command", "{"},
+		{"a new node", anotherKind},
+		{"a command", anotherKind},
+	} {
+		who := c.who
+		t.Run(who+" "+c.row, func(t *testing.T) {
 			world(t, func(t *testing.T, f *fleet) {
 				a := f.start("a")
 				f.serve(12*time.Second, a)
@@ -133,7 +158,7 @@ func TestUnreadableRowComesBackLower(t *testing.T) {
 				}
 				first := rowOf(t, f.store, "t").Value
 				a.must("t", 5000)
-				f.edit("t", []byte("{"))
+				f.edit("t", []byte(c.row))
 				a.blocked("t")
 				f.owes("tag/t", `"m":5001`)
 				a.stop()
@@ -175,38 +200,134 @@ func (f *fleet) tag(name string) hapax.Tag {
 // A store that went back, and in which a row cannot be read, is healed but for that row; what
 // all knew of it is raised when it is mended, also where they are gone.
 func TestHealsBesideAnUnreadableRow(t *testing.T) {
-	world(t, func(t *testing.T, f *fleet) {
-		a, b := f.start("a"), f.start("b")
-		f.serve(12*time.Second, a, b)
-		f.create("good")
-		a.must("good", 10)
-		time.Sleep(2 * time.Second)
-		backup := f.store.Snapshot()
-		first := rowOf(t, backup, "t").Value
-		a.must("t", 3000)
-		b.must("t", 4000)
-		a.must("good", 1000)
-		f.store.Restore(backup)
-		f.edit("t", []byte("?"))
-		f.until("a decision", func() bool { return f.row(driver.TableGuard, "decision") != nil && f.standing() == nil })
-		f.serve(12*time.Second, a, b)
-		for _, m := range []*machine{a, b} {
-			m.must("good", 10)
-			m.blocked("t")
+	for _, row := range []string{"?", anotherKind} {
+		world(t, func(t *testing.T, f *fleet) { healsBeside(t, f, row) })
+	}
+}
+
+func healsBeside(t *testing.T, f *fleet, row string) {
+	a, b := f.start("a"), f.start("b")
+	f.serve(12*time.Second, a, b)
+	f.create("good")
+	a.must("good", 10)
+	time.Sleep(2 * time.Second)
+	backup := f.store.Snapshot()
+	first := rowOf(t, backup, "t").Value
+	a.must("t", 3000)
+	b.must("t", 4000)
+	a.must("good", 1000)
+	f.store.Restore(backup)
+	f.edit("t", []byte(row))
+	f.until("a decision", func() bool { return f.row(driver.TableGuard, "decision") != nil && f.standing() == nil })
+	f.serve(12*time.Second, a, b)
+	for _, m := range []*machine{a, b} {
+		m.must("good", 10)
+		m.blocked("t")
+	}
+	f.owes("tag/t", `"m":7001`)
+	for _, m := range []*machine{a, b} {
+		m.stop()
+		if err := os.Remove(m.path); err != nil {
+			t.Fatal(err)
 		}
-		f.owes("tag/t", `"m":7001`)
-		for _, m := range []*machine{a, b} {
-			m.stop()
-			if err := os.Remove(m.path); err != nil {
-				t.Fatal(err)
+	}
+	c := f.start("c")
+	f.serve(12*time.Second, c)
+	f.edit("t", first)
+	c.within(30 * time.Second)
+	if mark := f.tag("t").Mark; mark < 7011 {
+		t.Errorf("the mark is %d; want it above 7001", mark)
+	}
+}
+
+// A tag whose row is a sound one of another kind is refused as one whose row cannot be read, whatever
+// the kinds are and however high the row is.
+func TestRowOfAnotherKind(t *testing.T) {
+	for what, row := range map[string]string{
+		"numbers":      `{"kind":"segment","start":1,"step":10,"min_step":10,"max_step":1000000,"delta":1,"mark":9000000}`,
+		"another pool": `{"kind":"snowflake","pool":"other"}`,
+	} {
+		t.Run(what, func(t *testing.T) {
+			world(t, func(t *testing.T, f *fleet) {
+				if _, err := f.store.CreateTag(t.Context(), hapax.Tag{Name: "s", Kind: hapax.KindSnowflake, Pool: "p"}, hapax.CreateExplicit); err != nil {
+					t.Fatal(err)
+				}
+				a := f.start("a")
+				f.serve(12*time.Second, a)
+				before := f.edit("s", []byte(row))
+				f.until("that it is found", func() bool { return f.row(driver.TableGuard, "owed/tag/s") != nil })
+				b := f.start("b")
+				f.serve(12*time.Second, b)
+				for _, m := range []*machine{a, b} {
+					if _, err := m.Tag(t.Context(), "s"); !errors.Is(err, hapax.ErrStoreCorrupt) || !strings.Contains(err.Error(), `the tag is a snowflake of pool "p"`) {
+						t.Errorf("%s reads %v", m.name, err)
+					}
+					if _, err := m.Allocate(t.Context(), "s", 10, ""); !errors.Is(err, hapax.ErrStoreCorrupt) && !errors.Is(err, hapax.ErrKindMismatch) {
+						t.Errorf("%s is granted numbers: %v", m.name, err)
+					}
+					if tags, err := m.Tags(t.Context(), "", 1); err != nil || tags[0] != (hapax.Tag{Name: "s", Kind: hapax.KindUnreadable}) {
+						t.Errorf("%s lists %+v, %v", m.name, tags, err)
+					}
+					m.must("t", 10)
+				}
+				if err := command(t, f, "s"); !errors.Is(err, hapax.ErrStoreCorrupt) && !errors.Is(err, hapax.ErrKindMismatch) {
+					t.Errorf("a command is granted numbers: %v", err)
+				}
+				f.edit("s", before)
+				f.until("that nothing is owed any more", func() bool { return f.row(driver.TableGuard, "owed/tag/s") == nil })
+				for _, m := range []*machine{a, b} {
+					if tag, err := m.Tag(t.Context(), "s"); err != nil || tag.Pool != "p" {
+						t.Errorf("%s reads %+v, %v", m.name, tag, err)
+					}
+				}
+				f.neverFenced()
+			})
+		})
+	}
+}
+
+// A node that has learnt of a tag from a row of another kind takes the word of those who knew the tag
+// before, whether the store has gone back meanwhile or not.
+func TestLearntFromARowOfAnotherKind(t *testing.T) {
+	for _, goesBack := range []bool{false, true} {
+		t.Logf("the store goes back: %t", goesBack)
+		world(t, func(t *testing.T, f *fleet) {
+			a := f.start("a")
+			f.serve(12*time.Second, a)
+			f.create("good")
+			a.must("t", 500)
+			a.must("good", 10)
+			a.stop()
+			before := f.edit("t", []byte(anotherKind))
+			b := f.start("b")
+			f.serve(12*time.Second, b)
+			if tag, err := b.Tag(t.Context(), "t"); err != nil || tag.Kind != hapax.KindSnowflake {
+				t.Fatalf("b, which never knew the tag, reads %+v, %v", tag, err)
 			}
-		}
-		c := f.start("c")
-		f.serve(12*time.Second, c)
-		f.edit("t", first)
-		c.within(30 * time.Second)
-		if mark := f.tag("t").Mark; mark < 7011 {
-			t.Errorf("the mark is %d; want it above 7001", mark)
-		}
-	})
+			if goesBack {
+				time.Sleep(2 * time.Second)
+				backup := f.store.Snapshot()
+				b.must("good", 1000)
+				b.stop()
+				f.store.Restore(backup)
+				b.start()
+			}
+			a.start()
+			f.serve(40*time.Second, a, b)
+			a.blocked("t")
+			f.owes("tag/t", `"m":501`)
+			f.until("that b knows it, too", func() bool { _, err := b.Tag(t.Context(), "t"); return errors.Is(err, hapax.ErrStoreCorrupt) })
+			for _, m := range []*machine{a, b} {
+				m.must("good", 10)
+				m.blocked("t")
+			}
+			if !goesBack {
+				f.neverFenced()
+			}
+			f.edit("t", before)
+			for _, m := range []*machine{a, b} {
+				m.within(30 * time.Second)
+			}
+		})
+	}
 }

@@ -219,7 +219,10 @@ func TestAnyFailedCallIsAnError(t *testing.T) {
 			_, _, err := readStatements(ctx, s, "F")
 			return err
 		})},
-		"readLines": {set: simple(func(c *scene, ctx context.Context, s store) error { _, err := readLines(ctx, s); return err }, withPool)},
+		"readLines": {set: simple(func(c *scene, ctx context.Context, s store) error {
+			_, err := readLines(ctx, s, newLines())
+			return err
+		}, withPool)},
 		"compareLines": {set: simple(func(c *scene, ctx context.Context, s store) error {
 			_, err := compareLines(ctx, s, record{Lines: map[string]Pair{"tag/gone": {0, 1}}})
 			return err

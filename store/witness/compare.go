@@ -108,12 +108,19 @@ func (g *Guarded) compareTags(ctx context.Context, s store, names []string) erro
 	have := make(map[string]Pair, len(tags))
 	for _, t := range tags {
 		have[t.Name] = Pair{t.Token, t.Mark}
+		if err := g.asBefore(t); err != nil { // which has blocked it
+			delete(known, t.Name)
+		}
 	}
 	for name, want := range known {
 		if has, ok := have[name]; ok && !has.Less(want) {
 			continue
 		}
-		switch t, err := s.Tag(ctx, name); { // a server that lagged behind may have answered
+		t, err := s.Tag(ctx, name) // a server that lagged behind may have answered
+		if err == nil {
+			err = g.asBefore(t)
+		}
+		switch {
 		case errors.Is(err, hapax.ErrTagNotFound), errors.Is(err, hapax.ErrStoreRolledBack):
 			return g.isBehind(lacksLine(TagLine(name), want, Pair{}))
 		case isUnreadable(err):

@@ -307,7 +307,7 @@ func (h *inquiry) findMissing() *account {
 	take := func(e evidence) {
 		a.joins, a.decision = max(a.joins, e.Joins), max(a.decision, e.Decision)
 		a.stores = append(a.stores, e.Stores...)
-		a.lines.add(e.Lines, e.Defs)
+		a.learn(e.Lines, e.Defs)
 		for row, o := range e.Own {
 			know(row, o.Grants, "", "")
 			// The original of a copied directory may have gone on under the row.
@@ -360,6 +360,19 @@ func (h *inquiry) findMissing() *account {
 	return a
 }
 
+// learn takes over what one process knows of lines.
+func (a *account) learn(pairs map[string]Pair, defs map[string]def) {
+	kept := map[string]def{}
+	for line, p := range pairs {
+		was, d := owedLine{a.lines.pairs[line], a.lines.defs[line]}, defs[line]
+		if _, ok := a.lines.pairs[line]; ok && was.Def.isAnother(d) {
+			kept[line] = was.surer(owedLine{p, d})
+		}
+	}
+	a.lines.add(pairs, defs)
+	maps.Copy(a.lines.defs, kept)
+}
+
 // raiseAtOnce is how many lines are raised at a time.
 const raiseAtOnce = 16
 
@@ -370,7 +383,10 @@ func (g *Guarded) raise(ctx context.Context, s store, a *account) ([]Raised, err
 	if err != nil {
 		return nil, err
 	}
-	have, err := readLines(ctx, s)
+	if err := a.learnOwed(ctx, s); err != nil {
+		return nil, err
+	}
+	have, err := readLines(ctx, s, a.lines)
 	if err != nil {
 		return nil, unavailable(err)
 	}

@@ -485,23 +485,50 @@ func (g *Guarded) Tag(ctx context.Context, name string) (hapax.Tag, error) {
 	return asServing(ctx, g, func(ctx context.Context, s store) (hapax.Tag, error) {
 		_, known := g.witness.Pair(TagLine(name))
 		t, err := s.Tag(ctx, name)
-		return t, g.unreadable(TagLine(name), g.missing(TagLine(name), known, err))
+		if err == nil {
+			err = g.asBefore(t)
+		}
+		if err != nil {
+			return hapax.Tag{}, g.unreadable(TagLine(name), g.missing(TagLine(name), known, err))
+		}
+		return t, nil
 	})
 }
 
 // Tags implements driver.TagStore.
 func (g *Guarded) Tags(ctx context.Context, after string, limit int) ([]hapax.Tag, error) {
-	return ask(ctx, g, func(ctx context.Context, s store) ([]hapax.Tag, error) { return s.Tags(ctx, after, limit) })
+	return ask(ctx, g, func(ctx context.Context, s store) ([]hapax.Tag, error) {
+		tags, err := s.Tags(ctx, after, limit)
+		for i, t := range tags {
+			if !g.blocks() {
+				break
+			}
+			if t.Kind != hapax.KindUnreadable && g.isBlocked(TagLine(t.Name)) && g.asBefore(t) != nil {
+				tags[i] = hapax.Tag{Name: t.Name, Kind: hapax.KindUnreadable}
+			}
+		}
+		return tags, err
+	})
 }
 
 // UpdateTag implements driver.TagStore.
 func (g *Guarded) UpdateTag(ctx context.Context, name string, u driver.TagUpdate) (hapax.Tag, error) {
-	return asServing(ctx, g, func(ctx context.Context, s store) (hapax.Tag, error) { return s.UpdateTag(ctx, name, u) })
+	return asServing(ctx, g, func(ctx context.Context, s store) (hapax.Tag, error) {
+		if err := g.asBlocked(ctx, s, name); err != nil {
+			return hapax.Tag{}, err
+		}
+		return s.UpdateTag(ctx, name, u)
+	})
 }
 
 // DeleteTag implements driver.TagStore.
 func (g *Guarded) DeleteTag(ctx context.Context, name string) (hapax.Tag, error) {
-	return asServing(ctx, g, func(ctx context.Context, s store) (hapax.Tag, error) { return s.DeleteTag(ctx, name) })
+	return asServing(ctx, g, func(ctx context.Context, s store) (hapax.Tag, error) {
+		if err := g.asBlocked(ctx, s, name); err != nil {
+			return hapax.Tag{}, err
+		}
+		return s.DeleteTag(ctx, name)
+	})
 }
 
 // Pools implements driver.PoolStore.

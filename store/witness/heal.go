@@ -344,7 +344,8 @@ func (g *Guarded) catchUp(ctx context.Context, s store, d *decision, id string) 
 		return err
 	}
 	heard := slices.Contains(d.Heard, g.run)
-	have, err := readLines(ctx, s)
+	before := g.witness.snapshot()
+	have, err := readLines(ctx, s, before.lines())
 	if err != nil {
 		return unavailable(err)
 	}
@@ -360,7 +361,6 @@ func (g *Guarded) catchUp(ctx context.Context, s store, d *decision, id string) 
 	if err != nil {
 		return err
 	}
-	before := g.witness.snapshot()
 	if !heard && len(before.Lines) > 0 {
 		if err := g.amend(ctx, s, before, have, d); err != nil {
 			return err
@@ -489,7 +489,7 @@ func (g *Guarded) decide(ctx context.Context, s store, f *Fence, raw []byte, a *
 	if err := g.swapFence(ctx, s, raw, &final); err != nil {
 		return err
 	}
-	have, err := readLines(ctx, s)
+	have, err := readLines(ctx, s, a.lines)
 	if err != nil {
 		return unavailable(err)
 	}

@@ -95,6 +95,10 @@ func (d def) tag(name string, p Pair) hapax.Tag {
 	}
 }
 
+// isAnother reports whether the row of a tag that was defined so is one of another kind now, or of
+// another pool: no call changes either.
+func (d def) isAnother(now def) bool { return d.Kind != now.Kind || d.Pool != now.Pool }
+
 // poolDef returns the name under which the layout of a pool stands among the definitions.
 func poolDef(pool string) string { return "pool/" + pool }
 
@@ -104,6 +108,9 @@ type lines struct {
 	pairs map[string]Pair
 	defs  map[string]def
 }
+
+// lines are the lines of a record.
+func (r record) lines() lines { return lines{r.Lines, r.Defs} }
 
 func newLines() lines { return lines{map[string]Pair{}, map[string]def{}} }
 
@@ -152,9 +159,10 @@ func (l lines) add(pairs map[string]Pair, defs map[string]def) {
 // tagPage is how many tags are read at a time.
 const tagPage = 5000
 
-// eachLine calls line for each line of a store, and define for its definition, a
-// page at a time: there may be a million. It calls unread for one that cannot be read.
-func eachLine(ctx context.Context, s driver.Store, line func(name string, p Pair), define func(name string, d def), unread func(name string)) error {
+// eachLine calls line for each line of a store, a page at a time: there may be a million. A tag's
+// comes with its definition; the layouts of pools go to define. It calls unread for one that cannot be
+// read.
+func eachLine(ctx context.Context, s driver.Store, line func(name string, p Pair, d *def), define func(name string, d def), unread func(name string)) error {
 	for after := ""; ; {
 		page, err := s.Tags(ctx, after, tagPage)
 		if err != nil {
@@ -167,8 +175,8 @@ func eachLine(ctx context.Context, s driver.Store, line func(name string, p Pair
 				unread(name)
 				continue
 			}
-			line(name, Pair{t.Token, t.Mark})
-			define(name, defOf(t))
+			d := defOf(t)
+			line(name, Pair{t.Token, t.Mark}, &d)
 		}
 		if len(page) < tagPage {
 			break
@@ -185,7 +193,7 @@ func eachLine(ctx context.Context, s driver.Store, line func(name string, p Pair
 			return err
 		}
 		for _, w := range workers {
-			line(WorkerLine(w.Pool, w.ID), Pair{w.Token, w.Mark})
+			line(WorkerLine(w.Pool, w.ID), Pair{w.Token, w.Mark}, nil)
 		}
 	}
 	return nil
@@ -197,14 +205,24 @@ type stored struct {
 	unread map[string]bool // lines that cannot be read; see blocked.go
 }
 
-// readLines returns all lines of a store.
-func readLines(ctx context.Context, s driver.Store) (stored, error) {
+// readLines returns all lines of a store, of which so much was known before.
+func readLines(ctx context.Context, s driver.Store, before lines) (stored, error) {
 	all := stored{newLines(), map[string]bool{}}
-	err := eachLine(ctx, s, func(name string, p Pair) { all.pairs[name] = p }, func(name string, d def) {
+	define := func(name string, d def) {
 		if d != (def{}) {
 			all.defs[name] = d
 		}
-	}, func(name string) { all.unread[name] = true })
+	}
+	err := eachLine(ctx, s, func(name string, p Pair, d *def) {
+		if d != nil {
+			if _, known := before.pairs[name]; known && before.defs[name].isAnother(*d) {
+				all.unread[name] = true
+				return
+			}
+			define(name, *d)
+		}
+		all.pairs[name] = p
+	}, define, func(name string) { all.unread[name] = true })
 	return all, err
 }
 
@@ -222,8 +240,26 @@ type comparison struct {
 // compareLines compares the lines of a store with a witness's record of them.
 func compareLines(ctx context.Context, s driver.Store, known record) (comparison, error) {
 	c := comparison{news: newLines(), unread: map[string]bool{}}
-	err := eachLine(ctx, s, func(name string, p Pair) {
+	define := func(name string, d def) {
+		if known.Defs[name] != d {
+			c.news.defs[name] = d
+		}
+	}
+	unread := func(name string) {
+		c.unread[name] = true
+		if _, ok := known.Lines[name]; ok { // it is there, and nobody can tell whether it went back
+			c.count++
+		}
+	}
+	err := eachLine(ctx, s, func(name string, p Pair, d *def) {
 		want, ok := known.Lines[name]
+		if d != nil {
+			if ok && known.Defs[name].isAnother(*d) {
+				unread(name)
+				return
+			}
+			define(name, *d)
+		}
 		switch {
 		case !ok || want.Less(p):
 			c.news.pairs[name] = p
@@ -233,20 +269,11 @@ func compareLines(ctx context.Context, s driver.Store, known record) (comparison
 		if ok {
 			c.count++
 		}
-	}, func(name string, d def) {
-		if known.Defs[name] != d {
-			c.news.defs[name] = d
-		}
-	}, func(name string) {
-		c.unread[name] = true
-		if _, ok := known.Lines[name]; ok { // it is there, and nobody can tell whether it went back
-			c.count++
-		}
-	})
+	}, define, unread)
 	if err != nil || c.behind || c.count == len(known.Lines) {
 		return c, err
 	}
-	all, err := readLines(ctx, s) // some are not there: which?
+	all, err := readLines(ctx, s, known.lines()) // some are not there: which?
 	if err != nil {
 		return c, err
 	}

@@ -178,7 +178,7 @@ func TestComparesAllLines(t *testing.T) {
 		c.tag(fmt.Sprintf("t%05d", i), 10)
 	}
 	c.tag("u", 20, func(x *hapax.Tag) { x.Start = 5 })
-	have, err := readLines(t.Context(), c.store)
+	have, err := readLines(t.Context(), c.store, newLines())
 	worker := WorkerLine("p", 1)
 	if err != nil || len(have.pairs) != tagPage+2 || have.pairs["tag/u"] != (Pair{0, 20}) || have.pairs[worker].Mark != 50 {
 		t.Fatalf("%d lines are read, %v, %v", len(have.pairs), have.pairs["tag/u"], err)

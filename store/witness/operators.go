@@ -120,11 +120,12 @@ func (g *Guarded) propose(ctx context.Context, s store, f *Fence) error {
 	if err != nil {
 		return err
 	}
-	have, err := readLines(ctx, s)
+	a := h.findMissing()
+	have, err := readLines(ctx, s, a.lines)
 	if err != nil {
 		return unavailable(err)
 	}
-	floor := proposedFloor(h.findMissing().lines, have.lines)
+	floor := proposedFloor(a.lines, have.lines)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.proposal = proposal{of, f.ID, floor}

@@ -281,10 +281,6 @@ func (g *Guarded) speakFor(ctx context.Context, s store, f *Fence, st Statement,
 // judgeStatement judges a statement by those before it, and returns all that
 // is stated with it.
 func (g *Guarded) judgeStatement(ctx context.Context, s store, st Statement, h *inquiry, a *Adoption) (map[string]statement, error) {
-	have, err := readLines(ctx, s)
-	if err != nil {
-		return nil, unavailable(err)
-	}
 	missing := h.findMissing().missing
 	a.Spoke = len(h.said)
 	unsaid := *h // as if no operator had said anything yet
@@ -312,6 +308,10 @@ func (g *Guarded) judgeStatement(ctx context.Context, s store, st Statement, h *
 		a.Stated = append(a.Stated, n)
 	}
 	now := with.findMissing()
+	have, err := readLines(ctx, s, now.lines)
+	if err != nil {
+		return nil, unavailable(err)
+	}
 	a.Missing = now.missing
 	known, tag := highest(now.lines, have.lines)
 	a.Proposed = proposedFloor(now.lines, have.lines)

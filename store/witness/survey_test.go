@@ -24,7 +24,7 @@ func BenchmarkSurvey(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	all, err := readLines(ctx, onePage{store, all(b, store)})
+	all, err := readLines(ctx, onePage{store, all(b, store)}, newLines())
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -310,6 +310,14 @@ func (w *Witness) Pair(line string) (Pair, bool) {
 	return p, ok
 }
 
+// def returns how a line is defined that the witness knows.
+func (w *Witness) def(line string) (d def, known bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, known = w.state.Lines[line]
+	return w.state.Defs[line], known
+}
+
 // pairsOf returns the pairs of the timelines of a pool's workers.
 func (w *Witness) pairsOf(pool string) map[string]Pair {
 	prefix := "worker/" + pool + "/"
