@@ -40,6 +40,11 @@ type floorKeeper interface {
 	NoteKnown(ctx context.Context, tag, above, founding string) error
 }
 
+// A pastKeeper knows what a tag was whose row cannot be read.
+type pastKeeper interface {
+	Was(ctx context.Context, tag string) (t hapax.Tag, known bool, err error)
+}
+
 // floors are what this node knows of tags with columns: it admits a line or a pool only
 // above the numbers in them.
 type floors struct {
@@ -286,7 +291,11 @@ func (fs *floors) settleTimed(ctx context.Context, t hapax.Tag, layout hapax.Lay
 		}
 		founding = since
 	}
-	most, err := fs.highest(ctx, t.Name, define.FloorsOf(t))
+	all := define.FloorsOf(t)
+	if len(all) == 0 {
+		return above, nil
+	}
+	most, err := fs.highest(ctx, t.Name, all)
 	if err != nil {
 		return above, fs.unread(t.Name, err)
 	}
@@ -341,12 +350,14 @@ func (fs *floors) tagsOfPool(ctx context.Context, pool string) (all []hapax.Tag,
 		for _, t := range page {
 			after = t.Name
 			seen[t.Name] = true
-			if t.Kind == hapax.KindUnreadable { // it may be of this pool, and have columns
-				if t, err = fs.store.Store.Tag(ctx, t.Name); err != nil {
+			unread := t.Kind == hapax.KindUnreadable
+			if unread {
+				if t, err = fs.asItWas(ctx, pool, t.Name); err != nil {
 					return nil, err
 				}
 			}
-			if !t.Deleted && t.Kind == hapax.KindSnowflake && t.Pool == pool && len(define.FloorsOf(t)) > 0 {
+			// One that cannot be read may have got columns since; then it is noted how far they were read.
+			if !t.Deleted && t.Kind == hapax.KindSnowflake && t.Pool == pool && (unread || len(define.FloorsOf(t)) > 0) {
 				all = append(all, t)
 			}
 		}
@@ -360,6 +371,21 @@ func (fs *floors) tagsOfPool(ctx context.Context, pool string) (all []hapax.Tag,
 		}
 	}
 	return all, nil
+}
+
+// asItWas returns a tag that could not be read as the fleet knew it. Where nobody knows it, it may be of
+// the pool, and have columns with numbers above all that the store has: nothing can be issued then.
+func (fs *floors) asItWas(ctx context.Context, pool, name string) (hapax.Tag, error) {
+	t, err := fs.store.Store.Tag(ctx, name)
+	if err == nil || !errors.Is(err, hapax.ErrStoreCorrupt) {
+		return t, err
+	}
+	if past, ok := fs.store.Store.(pastKeeper); ok {
+		if was, known, err := past.Was(ctx, name); err != nil || known {
+			return was, err
+		}
+	}
+	return t, fmt.Errorf("pool %q: this node has issued nothing of it yet, and cannot: nobody knows whether tag %q is of this pool, with columns that say from where it goes on: %w", pool, name, err)
 }
 
 // readFloors reads the columns that a tag gets, or an operator speaks for, and returns the
