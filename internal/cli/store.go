@@ -146,7 +146,8 @@ that was broken off goes on when it is run again.
 
 A store is copied to one place only. If a copy was never finished, and its place is gone,
 --anew says so, and copies to another one: two stores issue the same numbers if the first
-one was finished.`,
+one was finished. Its place is looked at with the URL that FROM tells, which has no
+password: a copy that is found there is refused.`,
 		Example: `  hapax store copy postgres://hapax@localhost/ids redis://localhost:6379/0
   hapax store copy bolt:/var/lib/hapax/hapax.db file:/etc/hapax/store-url`,
 		Args: arguments(2, 2),
@@ -164,8 +165,15 @@ one was finished.`,
 		if server.SameFile(configs[0], configs[1]) {
 			return fmt.Errorf("%w: FROM and TO are one file, %s", hapax.ErrInvalidArgument, to.URL)
 		}
-		sum, err := dump.Copy(cmd.Context(), from, to, dump.CopyOptions{Anew: *anew, Tell: func(what string) { fmt.Fprintln(cmd.ErrOrStderr(), "hapax:", what) }})
-		if err == nil && sum.Rows > 0 {
+		_, err := dump.Copy(cmd.Context(), from, to, dump.CopyOptions{
+			Anew: *anew,
+			Tell: func(what string) { fmt.Fprintln(cmd.ErrOrStderr(), "hapax:", what) },
+			At: func(url string) (dump.Place, error) {
+				config, err := server.LoadStore(url, os.LookupEnv)
+				return placeOf(config, server.Existing), err
+			},
+		})
+		if err == nil {
 			fmt.Fprintf(cmd.ErrOrStderr(), "hapax: done: set store to %s on all nodes, and start them again\n", to.URL)
 		}
 		return err

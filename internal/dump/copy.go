@@ -21,6 +21,9 @@ import (
 type CopyOptions struct {
 	Anew bool         // the copy that the store is retired for was given up, says an operator
 	Tell func(string) // what is done now
+
+	// At is the place with a URL without secrets, to be looked at: of the copy that was given up.
+	At func(url string) (Place, error)
 }
 
 // Copy makes a store with the same identity of all that is in another one, for good:
@@ -52,14 +55,25 @@ func Copy(ctx context.Context, from, to Place, o CopyOptions) (sum Summary, err 
 	if err != nil {
 		return sum, err
 	}
+	if gone != nil && o.Anew {
+		if err := givenUp(ctx, *gone, to, o); err != nil {
+			return sum, err
+		}
+	}
 	number := rand.Text()
 	if gone != nil && !o.Anew {
 		number = gone.Copy
 	}
+	lost := false // to another copy, which was begun at the same time
 	t, err := establish(ctx, to, driver.Founding{ID: id, Closed: copying(id, number)}, gone != nil && !o.Anew, func(why string) bool {
 		n := copyOf(id, why)
-		return n != "" && (gone == nil || o.Anew || n == gone.Copy)
+		mine := n != "" && (gone == nil || o.Anew || n == gone.Copy)
+		lost = n != "" && !mine
+		return mine
 	})
+	if lost {
+		return sum, beaten(gone.Err(), to)
+	}
 	if err != nil {
 		return sum, elsewhere(gone, to, err)
 	}
@@ -75,9 +89,15 @@ func Copy(ctx context.Context, from, to Place, o CopyOptions) (sum Summary, err 
 		return sum, cmp.Or(err, fmt.Errorf("%w: the store that is made in %s is %s", hapax.ErrStoreReplaced, to.URL, found))
 	}
 	if err := t.shut(ctx); err != nil {
+		if gone != nil {
+			err = fmt.Errorf("%w, with --anew", err)
+		}
 		return sum, err
 	}
 	r, err := retire(ctx, s, gone, driver.Retirement{Copy: number, Store: id, To: to.URL, At: time.Now().UTC().Truncate(time.Second)})
+	if errors.Is(err, hapax.ErrStoreRetired) {
+		return sum, beaten(err, to)
+	}
 	if err != nil {
 		return sum, err
 	}
@@ -98,6 +118,39 @@ func Copy(ctx context.Context, from, to Place, o CopyOptions) (sum Summary, err 
 	}
 	o.Tell(fmt.Sprintf("%d rows are in %s, %d of them tags, each as it was", sum.Rows, to.URL, sum.Tables[""]))
 	return sum, again(t.open(ctx, nil))
+}
+
+// beaten tells of a copy that lost to another one.
+func beaten(err error, to Place) error {
+	return fmt.Errorf("%w: that copy was first; what this one has begun in %s serves nobody, and may be removed", err, to.URL)
+}
+
+// givenUp refuses to copy anew where the copy before can be found: it may be finished, and in use.
+func givenUp(ctx context.Context, gone driver.Retirement, to Place, o CopyOptions) error {
+	if gone.To == to.URL || o.At == nil { // TO is looked at in any case
+		return nil
+	}
+	first, err := o.At(gone.To)
+	if err == nil {
+		var s Store
+		if s, err = first.Look(ctx); err == nil {
+			id, err := s.StoreID(ctx)
+			if err = errors.Join(err, s.Close()); err == nil && id == gone.Store {
+				err = fmt.Errorf("%w: it is there, and may be in use: no other copy is made", gone.Err())
+			}
+			return err
+		}
+	}
+	if closed, ok := errors.AsType[*driver.ClosedError](err); ok && copyOf(gone.Store, closed.Closed) == gone.Copy {
+		return fmt.Errorf("%w: that copy is there, and not finished: finish it, hapax store copy FROM %s, or remove it first", gone.Err(), gone.To)
+	}
+	if errors.Is(err, hapax.ErrStoreLocked) {
+		return fmt.Errorf("%w: another process has it open, so that it is in use: no other copy is made", gone.Err())
+	}
+	if would, ok := errors.AsType[*driver.WouldChangeError](err); !ok || would.What != driver.NewStore {
+		o.Tell(fmt.Sprintf("the copy before cannot be looked at, and is taken to be gone, as --anew says: %s: %s", gone.To, hapax.Message(err)))
+	}
+	return nil
 }
 
 // standing returns where a store was copied to; nil where nothing keeps it from being copied. Any
@@ -160,6 +213,9 @@ func finished(ctx context.Context, t *target, to Place, id string, gone *driver.
 		if raw != nil {
 			t.fence = fenceOf(copying(id, gone.Copy))
 			fence, err := t.Row(ctx, driver.TableFence, driver.RowFence)
+			if now := driver.RetirementIn(fence); now != nil {
+				return fmt.Errorf("%s went on from %s: %w", to.URL, gone.Store, now.Err())
+			}
 			if err == nil && string(fence) == string(t.fence) {
 				if err = t.reopen(ctx, to); err == nil {
 					err = t.open(ctx, nil)
@@ -223,7 +279,7 @@ func (t target) take(ctx context.Context, s Store, r driver.Retirement) (sum Sum
 			return sum, err
 		}
 	}
-	err = eachRow(ctx, s, func(table string, row driver.Row) error {
+	read := func(table string, row driver.Row) error {
 		key := driver.Key{Table: table, Name: row.Name}
 		if table == driver.TableFence {
 			return nil
@@ -232,19 +288,38 @@ func (t target) take(ctx context.Context, s Store, r driver.Retirement) (sum Sum
 			return err
 		}
 		sum.add(table)
-		return rows.add(ctx, driver.Put{Key: key, Value: row.Value})
-	})
-	if err == nil {
-		err = rows.flush(ctx)
+		return changedSince(rows.add(ctx, driver.Put{Key: key, Value: row.Value}))
 	}
-	if err == nil {
-		err = t.compare(ctx, s, r)
+	if err = eachRow(ctx, s, read); err == nil {
+		err = changedSince(rows.flush(ctx))
 	}
-	return sum, err
+	for range comparisons {
+		if err != nil {
+			break
+		}
+		var late int
+		if late, err = t.compare(ctx, s, r); late == 0 {
+			return sum, err
+		}
+	}
+	return sum, cmp.Or(err, fmt.Errorf("%w: rows of the store are changed though it is retired", hapax.ErrStoreUnavailable))
 }
 
-// compare reads all rows of both stores.
-func (t target) compare(ctx context.Context, s Store, r driver.Retirement) error {
+// changedSince leaves rows to the comparison of which one was changed since an attempt before has copied it.
+func changedSince(err error) error {
+	if errors.Is(err, hapax.ErrInvalidArgument) {
+		return nil
+	}
+	return err
+}
+
+// comparisons is how often the stores are compared at most, until they are the same.
+const comparisons = 5
+
+// compare reads all rows of both stores, and gives the copy those that were changed since they were
+// read. That happens where a step is several writes: one that began before the store was retired
+// writes after, and nobody uses what it did.
+func (t target) compare(ctx context.Context, s Store, r driver.Retirement) (late int, err error) {
 	tables := []string{}
 	for _, table := range driver.CopyTables() {
 		if table != driver.TableFence {
@@ -253,7 +328,7 @@ func (t target) compare(ctx context.Context, s Store, r driver.Retirement) error
 	}
 	pools, err := s.Pools(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	for _, p := range pools {
 		tables = append(tables, driver.TableOfWorkers(p.Name))
@@ -263,42 +338,52 @@ func (t target) compare(ctx context.Context, s Store, r driver.Retirement) error
 		mine[driver.RowCopied(number)] = true
 	}
 	for _, table := range tables {
-		if err := compareTable(ctx, s, t.Store, table, func(row driver.Row) bool { return table == driver.TableGuard && mine[row.Name] }); err != nil {
-			return err
+		n, err := t.compareTable(ctx, s, table, func(row driver.Row) bool { return table == driver.TableGuard && mine[row.Name] })
+		if late += n; err != nil {
+			return late, err
 		}
 	}
-	return nil
+	return late, nil
 }
 
-// compareTable compares the rows of a table, but for those of the copy alone.
-func compareTable(ctx context.Context, from, to Store, table string, extra func(driver.Row) bool) error {
-	next, stop := iter.Pull2(rowsOf(ctx, to, table))
-	defer stop()
-	got := func() (row driver.Row, more bool, err error) {
-		for {
-			row, err, more = next()
-			if !more || err != nil || !extra(row) {
-				return row, more, err
-			}
+// compareTable compares the rows of a table, but for those of the copy alone, and returns how many it
+// has changed in the copy.
+func (t target) compareTable(ctx context.Context, from Store, table string, extra func(driver.Row) bool) (late int, err error) {
+	wants, stopWants := iter.Pull2(rowsOf(ctx, from, table))
+	defer stopWants()
+	copies, stopCopies := iter.Pull2(rowsOf(ctx, t.Store, table))
+	defer stopCopies()
+	want, err, more := wants()
+	row, errCopy, there := copies()
+	for more || there {
+		var old, next []byte
+		name := want.Name
+		switch {
+		case err != nil || errCopy != nil:
+			return late, cmp.Or(err, errCopy)
+		case there && extra(row):
+			row, errCopy, there = copies()
+			continue
+		case !there || more && want.Name < row.Name:
+			next = want.Value
+			want, err, more = wants()
+		case !more || row.Name < want.Name:
+			name, old = row.Name, row.Value
+			row, errCopy, there = copies()
+		default:
+			old, next = row.Value, want.Value
+			want, err, more = wants()
+			row, errCopy, there = copies()
+		}
+		if bytes.Equal(old, next) {
+			continue
+		}
+		late++
+		if err := t.LoadRows(ctx, t.fence, []driver.Put{{Key: driver.Key{Table: table, Name: name}, Value: next}}, true); err != nil {
+			return late, err
 		}
 	}
-	for want, err := range rowsOf(ctx, from, table) {
-		if err != nil {
-			return err
-		}
-		row, more, err := got()
-		if err != nil {
-			return err
-		}
-		if !more || row.Name != want.Name || !bytes.Equal(row.Value, want.Value) {
-			return fmt.Errorf("%w: row %q of table %q is not in the copy as it is in the store; the copy stays closed: empty its place and run the command again with --anew", hapax.ErrStoreCorrupt, want.Name, table)
-		}
-	}
-	row, more, err := got()
-	if err == nil && more {
-		err = fmt.Errorf("%w: row %q of table %q is in the copy alone, which stays closed: empty its place and run the command again with --anew", hapax.ErrStoreCorrupt, row.Name, table)
-	}
-	return err
+	return late, nil
 }
 
 // rowsOf are the rows of a table; an error is the last.

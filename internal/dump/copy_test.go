@@ -192,7 +192,7 @@ func (g granter) take() (int64, error) {
 // An early store is open as soon as it is filled.
 type early struct{ *opened }
 
-func (e *early) LoadRows(ctx context.Context, closed []byte, rows []driver.Put) error {
+func (e *early) LoadRows(ctx context.Context, closed []byte, rows []driver.Put, over bool) error {
 	fence := driver.Key{Table: driver.TableFence, Name: driver.RowFence}
 	if err := e.OpenToAll(ctx); err != nil {
 		return err

@@ -22,7 +22,7 @@ type Store interface {
 	driver.Store
 	driver.Rows
 	driver.Founded
-	LoadRows(ctx context.Context, closed []byte, rows []driver.Put) error
+	LoadRows(ctx context.Context, closed []byte, rows []driver.Put, over bool) error
 }
 
 // Write writes a dump of the store. What is granted meanwhile may be missing.

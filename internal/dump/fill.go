@@ -98,7 +98,7 @@ func (t target) shut(ctx context.Context) error {
 			return err
 		}
 	}
-	return fmt.Errorf("%w: another fence stands in the store that is being filled", hapax.ErrStoreUnavailable)
+	return fmt.Errorf("%w: the store that is being filled has another fence, %.200q: somebody else has used its place; empty that, and run the command again", hapax.ErrStoreUnavailable, fence)
 }
 
 // open lets everybody use the store, whose rows are all there. Its identity says so first, the
@@ -164,5 +164,5 @@ func (l *loader) add(ctx context.Context, row driver.Put) error {
 func (l *loader) flush(ctx context.Context) error {
 	rows := l.rows
 	l.rows = nil
-	return l.LoadRows(ctx, l.fence, rows)
+	return l.LoadRows(ctx, l.fence, rows, false)
 }

@@ -150,8 +150,8 @@ func (o *opened) SwapRow(ctx context.Context, table, name string, old, next []by
 	return call(o.spot, func() (bool, error) { return o.Store.SwapRow(ctx, table, name, old, next) })
 }
 
-func (o *opened) LoadRows(ctx context.Context, closed []byte, rows []driver.Put) error {
-	_, err := call(o.spot, func() (struct{}, error) { return struct{}{}, o.Store.LoadRows(ctx, closed, rows) })
+func (o *opened) LoadRows(ctx context.Context, closed []byte, rows []driver.Put, over bool) error {
+	_, err := call(o.spot, func() (struct{}, error) { return struct{}{}, o.Store.LoadRows(ctx, closed, rows, over) })
 	return err
 }
 

@@ -129,15 +129,15 @@ func CheckRow(key Key, value []byte) error {
 
 // LoadRows writes rows that are not in the store, as long as the fence's row is the closed one. A
 // row that is there with the same value was written by an attempt before; any other ends it with
-// ErrInvalidArgument.
-func (b *Base) LoadRows(ctx context.Context, closed []byte, rows []Put) error {
+// ErrInvalidArgument, or is replaced: over an old row, nil stands for none.
+func (b *Base) LoadRows(ctx context.Context, closed []byte, rows []Put, over bool) error {
 	for len(rows) > 0 {
 		n, size := 0, 0
 		for n < len(rows) && n < b.opts.MaxChanges && (n == 0 || size+len(rows[n].Value) <= b.opts.MaxBytes) {
 			size += len(rows[n].Value)
 			n++
 		}
-		if err := b.loadRows(ctx, closed, rows[:n]); err != nil {
+		if err := b.loadRows(ctx, closed, rows[:n], over); err != nil {
 			return err
 		}
 		rows = rows[n:]
@@ -145,7 +145,7 @@ func (b *Base) LoadRows(ctx context.Context, closed []byte, rows []Put) error {
 	return nil
 }
 
-func (b *Base) loadRows(ctx context.Context, closed []byte, rows []Put) error {
+func (b *Base) loadRows(ctx context.Context, closed []byte, rows []Put, over bool) error {
 	called := ctx
 	ctx, cancel, err := b.calls.Begin(ctx)
 	if err != nil {
@@ -166,9 +166,10 @@ func (b *Base) loadRows(ctx context.Context, closed []byte, rows []Put) error {
 	}
 	for i, row := range rows {
 		switch now := was[i].Value; {
-		case now == nil:
+		case sameValue(now, row.Value):
+		case now == nil || over:
 			step.Each = append(step.Each, Change{row.Key, was[i], row.Value})
-		case !bytes.Equal(now, row.Value):
+		default:
 			return fmt.Errorf("%w: row %q of table %q is in the store with another value", hapax.ErrInvalidArgument, row.Key.Name, row.Key.Table)
 		}
 	}
@@ -180,7 +181,7 @@ func (b *Base) loadRows(ctx context.Context, closed []byte, rows []Put) error {
 	}
 	r, err := b.kv.Step(ctx, step)
 	if half := len(rows) / 2; errors.Is(err, ErrTooMany) && half > 0 {
-		return errors.Join(b.loadRows(called, closed, rows[:half]), b.loadRows(called, closed, rows[half:]))
+		return errors.Join(b.loadRows(called, closed, rows[:half], over), b.loadRows(called, closed, rows[half:], over))
 	}
 	switch {
 	case err != nil:
@@ -190,7 +191,7 @@ func (b *Base) loadRows(ctx context.Context, closed []byte, rows []Put) error {
 	}
 	for _, done := range r.Each {
 		if !done.Done {
-			return b.loadRows(called, closed, rows) // another attempt is at it, too
+			return b.loadRows(called, closed, rows, over) // another attempt is at it, too
 		}
 	}
 	return nil

@@ -299,7 +299,8 @@ func (s *Store) StoreID(ctx context.Context) (id string, err error) {
 }
 
 // Quiet implements driver.Quieting. Who writes to a table of PostgreSQL has locked it before taking the
-// snapshot in which a fence is looked for, and until the end; MySQL locks the place of the fence.
+// snapshot in which a fence is looked for, and until the end; MySQL locks the place of the fence. The lock
+// needs the right to update or to delete rows, which every node has.
 func (s *Store) Quiet(ctx context.Context) error {
 	if s.dialect.quiet == "" {
 		return nil
