@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/driver"
 )
 
@@ -20,7 +19,6 @@ const (
 	mysqlHere   = " JOIN {meta} m ON m.name = '" + metaStoreID + "' AND m.value = ?"
 	mysqlInsert = "INSERT INTO {rows} (tbl, name, value) SELECT v.tbl, v.name, v.value FROM ({values}) v" + mysqlHere
 	mysqlValues = "SELECT ? AS tbl, ? AS name, ? AS value"
-	mysqlSwaps  = "SELECT ? AS tbl, ? AS name, ? AS old, ? AS value"
 )
 
 // mysqlTold are rows that have room in the answer to a change, which is one number: there is none,
@@ -207,8 +205,9 @@ func (s *Store) mysqlOne(ctx context.Context, c *sql.Conn, step driver.Step, it,
 
 // A pulse is what a step is made of that has the form of a beat or a grant.
 type pulse struct {
-	beat                          *item
-	absent, swaps, adds, told, by []*item // by: looked at, and read by themselves where they have no room
+	beat                *item
+	add                 *item   // nil: no row is to be added
+	absent, swaps, told []*item // swaps: of one table; told: looked at, where they may have room
 }
 
 // pulseOf returns nil for a step of another form.
@@ -220,40 +219,32 @@ func pulseOf(step driver.Step, items []*item) *pulse {
 			p.beat = it
 		case it.role == absent:
 			p.absent = append(p.absent, it)
-		case it.role == each && it.swaps() && it.next != nil && !it.keeps():
+		case it.role == each && it.swaps() && it.next != nil && !it.keeps() && (len(p.swaps) == 0 || p.swaps[0].Table == it.Table):
 			p.swaps = append(p.swaps, it)
-		case it.role == each && it.adds():
-			p.adds = append(p.adds, it)
+		case it.role == each && it.adds() && p.add == nil:
+			p.add = it
 		case it.role == looks && it.at < mysqlTold:
 			p.told = append(p.told, it)
 		case it.role == looks:
-			p.by = append(p.by, it)
 		default:
 			return nil
 		}
 	}
-	if p.beat == nil || len(p.adds) > 1 || len(p.adds) == 1 && len(p.swaps) > 0 {
+	if p.beat == nil {
 		return nil
 	}
 	slices.SortFunc(p.told, func(x, y *item) int { return x.at - y.at })
 	return &p
 }
 
-// mysqlPulse makes a step of the form of a beat or a grant by one UPDATE of the rows that it
-// changes, joined with the ones that it looks at. The server locks those too, so that a fence
-// is either seen or has to wait. It reports false where nothing was done.
+// mysqlPulse makes a step of the form of a beat or a grant by one statement. It reports false
+// where nothing was done.
 func (s *Store) mysqlPulse(ctx context.Context, c *sql.Conn, step driver.Step, items []*item, p *pulse) (driver.Result, bool, error) {
-	if len(p.adds) > 0 {
-		return s.mysqlPulseAdd(ctx, c, step, items, p)
-	}
-	m, most := s.pulseStatement(p)
-	n, told, err := s.mysqlExec(ctx, c, m)
-	switch number := mysqlNumber(err); {
-	case number == mysqlOutOfRange, number == mysqlNotANumber: // a row was changed meanwhile, or counts no number
+	n, told, err := s.mysqlExec(ctx, c, s.pulseStatement(p))
+	switch {
+	case mysqlNumber(err) == mysqlNotANumber:
 	case err != nil:
 		return driver.Result{}, false, err
-	case told > 0 && len(p.swaps) > 1 && n != most:
-		return driver.Result{}, false, fmt.Errorf("%w: %d of %d rows were changed", hapax.ErrStoreUnavailable, n, most)
 	case told > 0:
 		told--
 		for _, it := range slices.Backward(p.told) {
@@ -263,86 +254,70 @@ func (s *Store) mysqlPulse(ctx context.Context, c *sql.Conn, step driver.Step, i
 			}
 			told /= mysqlSmall
 		}
-		return resultOf(step, items, true, func(*item) bool { return true }), true, nil
+		// A row that is added counts once, one that is changed twice.
+		return resultOf(step, items, true, func(it *item) bool { return it != p.add || n%2 == 1 }), true, nil
 	}
 	return s.mysqlWhy(ctx, c, step, items, p)
 }
 
-// Errors by which a statement ends that has found another row than it expects.
-const (
-	mysqlOutOfRange = 1690
-	mysqlNotANumber = 1292
-)
+// mysqlNotANumber is the error of a statement that reads a counter which is none.
+const mysqlNotANumber = 1292
 
-// pulseStatement returns the statement, and how many rows it changes if it changes more than one
-// tag: then it expects the beat to be behind, so that their number tells what was done, and ends
-// with an error, which takes back all, where a tag is another one than is expected.
-func (s *Store) pulseStatement(p *pulse) (*mysqlStatement, int64) {
+// pulseStatement returns a statement that adds rows where all is as expected, finds those taken
+// that are there, and changes them instead. An UPDATE of two rows of one table would note both in
+// temporary tables first, which MariaDB keeps in files: that takes as long as all the rest.
+//
+// The rows that are changed are locked before they are compared: the process's own first, as by
+// mysqlFind. Those that are looked at are locked as by all who look at them, so that a fence is
+// either seen or has to wait. The limit keeps the server from merging the inner queries.
+func (s *Store) pulseStatement(p *pulse) *mysqlStatement {
+	rows := slices.Concat([]*item{p.beat}, p.swaps)
+	if p.add != nil {
+		rows = append(rows, p.add)
+	}
 	var m mysqlStatement
-	m.add("UPDATE {rows} b"+mysqlHere, s.id)
+	m.add("INSERT INTO {rows} (tbl, name, value) SELECT v.tbl, v.name, v.value FROM (")
+	m.repeat(rows, mysqlValues, " UNION ALL ", nextArgs)
+	number := "0"
+	for i := range p.told {
+		number = fmt.Sprintf("(%s) * %d + COALESCE(CAST(k%d.value AS UNSIGNED) + 1, 0)", number, mysqlSmall, i)
+	}
+	m.add(") v JOIN (SELECT " + number + " + 1 AS told FROM (SELECT COUNT(*) AS found FROM {rows} b")
+	if len(p.swaps) > 0 {
+		m.add(" JOIN {rows} t FORCE INDEX (PRIMARY)")
+	}
+	m.add(" WHERE b.tbl = ? AND b.name = ? AND b.value >= ?", p.beat.Table, p.beat.Name, p.beat.old)
+	if len(p.swaps) > 0 {
+		name := func(it *item) []any { return []any{it.Name} }
+		m.add(" AND t.tbl = ? AND t.name IN (", p.swaps[0].Table)
+		m.repeat(p.swaps, "?", ", ", name)
+		m.add(") AND t.value = ELT(FIELD(t.name")
+		m.repeat(p.swaps, ", ?", "", name)
+		m.add(")")
+		m.repeat(p.swaps, ", ?", "", func(it *item) []any { return []any{it.old} })
+		m.add(")")
+	}
+	m.add(" FOR UPDATE) l"+mysqlHere, s.id)
 	for i, it := range p.absent {
 		m.add(fmt.Sprintf(" LEFT JOIN {rows} f%d ON f%[1]d.tbl = ? AND f%[1]d.name = ?", i), keyArgs(it)...)
 	}
-	number := "0"
 	for i, it := range p.told {
 		m.add(fmt.Sprintf(" LEFT JOIN {rows} k%d ON k%[1]d.tbl = ? AND k%[1]d.name = ?", i), keyArgs(it)...)
-		number = fmt.Sprintf("(%s) * %d + COALESCE(CAST(k%d.value AS UNSIGNED) + 1, 0)", number, mysqlSmall, i)
 	}
-	set := ""
-	switch len(p.swaps) {
-	case 0:
-	case 1:
-		m.add(" JOIN {rows} t")
-		set = ", t.value = ?"
-	default:
-		m.add(" JOIN (")
-		of := func(it *item) []any { return []any{it.Table, it.Name, it.old, it.next} }
-		m.add(mysqlSwaps, of(p.swaps[0])...)
-		m.repeat(p.swaps[1:], " UNION ALL SELECT ?, ?, ?, ?", "", of)
-		m.add(") v JOIN {rows} t ON t.tbl = v.tbl AND t.name = v.name")
-		set = ", t.value = IF(t.value = v.old, v.value, IF(EXP(1000 + LENGTH(t.name)) > 0, t.value, t.value))"
-	}
-	m.add(" SET b.value = IF(LAST_INSERT_ID("+number+" + 1) > 0, GREATEST(b.value, ?), b.value)"+set, p.beat.next)
-	if len(p.swaps) == 1 {
-		m.add("", p.swaps[0].next)
-	}
-	m.add(" WHERE b.tbl = ? AND b.name = ? AND b.value >= ?", p.beat.Table, p.beat.Name, p.beat.old)
+	fmt.Fprintf(&m, " WHERE l.found = %d", max(1, len(p.swaps)))
 	for i := range p.absent {
 		fmt.Fprintf(&m, " AND f%d.name IS NULL", i)
 	}
 	for i := range p.told {
 		fmt.Fprintf(&m, " AND (k%d.value IS NULL OR LENGTH(k%[1]d.value) = 19 AND k%[1]d.value >= '0' AND k%[1]d.value < '%s')", i, driver.EncodeCounter(mysqlSmall-1))
 	}
-	switch it := p.swaps; len(it) {
-	case 0:
-	case 1:
-		m.add(" AND t.tbl = ? AND t.name = ? AND t.value = ?", it[0].Table, it[0].Name, it[0].old)
-	default:
-		m.add(" AND b.value < ?", p.beat.next)
+	m.add(" LIMIT 1) c WHERE true ON DUPLICATE KEY UPDATE value = IF(LAST_INSERT_ID(c.told) > 0 AND {rows}.tbl = ? AND {rows}.name = ?, GREATEST({rows}.value, VALUES(value)), ", keyArgs(p.beat)...)
+	if p.add != nil {
+		m.add("IF({rows}.tbl = ? AND {rows}.name = ?, {rows}.value, VALUES(value)))", keyArgs(p.add)...)
+	} else {
+		m.add("VALUES(value))")
 	}
-	return &m, int64(len(p.swaps)) + 1
-}
-
-// mysqlPulseAdd adds a row by one statement too, which finds the process's own row taken and
-// advances it instead.
-func (s *Store) mysqlPulseAdd(ctx context.Context, c *sql.Conn, step driver.Step, items []*item, p *pulse) (driver.Result, bool, error) {
-	var m mysqlStatement
-	m.add("INSERT INTO {rows} (tbl, name, value) SELECT v.tbl, v.name, v.value FROM (")
-	m.repeat([]*item{p.beat, p.adds[0]}, mysqlValues, " UNION ALL ", nextArgs)
-	m.add(") v"+mysqlHere+" WHERE EXISTS (SELECT 1 FROM {rows} b WHERE b.tbl = ? AND b.name = ? AND b.value >= ?)", s.id, p.beat.Table, p.beat.Name, p.beat.old)
-	for _, it := range p.absent {
-		m.add(" AND NOT EXISTS (SELECT 1 FROM {rows} f WHERE f.tbl = ? AND f.name = ?)", keyArgs(it)...)
-	}
-	m.add(" ON DUPLICATE KEY UPDATE value = IF({rows}.tbl = ? AND {rows}.name = ?, GREATEST({rows}.value, VALUES(value)), {rows}.value)", keyArgs(p.beat)...)
-	n, _, err := s.mysqlExec(ctx, c, &m)
-	if err != nil || n == 0 {
-		return driver.Result{}, false, err
-	}
-	if err := mysqlFind(ctx, c, s, slices.Concat(p.told, p.by), false); err != nil {
-		return driver.Result{}, false, err
-	}
-	// A row that is added counts once, one that is advanced twice.
-	return resultOf(step, items, true, func(*item) bool { return n%2 == 1 }), true, nil
+	return &m
 }
 
 // mysqlWhy finds out why a step has changed nothing, without waiting for those who hold its rows.
@@ -355,7 +330,7 @@ func (s *Store) mysqlWhy(ctx context.Context, c *sql.Conn, step driver.Step, ite
 	met, lost := true, 0
 	for _, it := range items {
 		switch {
-		case it.fits():
+		case it.fits(), it == p.add:
 		case it.role == each:
 			lost++
 		default:

@@ -14,7 +14,7 @@
 //
 // The store is driver.Base above a driver.KV. A step of PostgreSQL is one statement: it locks the
 // rows in one order, judges each as it is then, and changes them. In MySQL a single change, a
-// beat and the grants of a node are one statement too, an UPDATE that names the rows as it
+// beat and the grants of a node are one statement too, which names the rows as it
 // expects them. Where it finds another one it has changed nothing: a single change is then
 // refused with the row as it is, and any other step is made in a short transaction, as those
 // are that have another form. A row that was lost to other handles twice is locked first, in a
