@@ -47,7 +47,8 @@ type rowChange struct {
 
 const maxPause = 50 * time.Millisecond // unit of the pause after lost races
 
-// maxLost is how often a row is lost to other handles before it is locked first.
+// maxLost is how often rows of a step are lost to other handles, one twice or two at once, before
+// they are locked first.
 const maxLost = 2
 
 // update makes one change without a pulse.
@@ -139,19 +140,26 @@ func (b *Base) changeSome(ctx context.Context, p *Pulse, left []*rowChange) (con
 	}
 }
 
-// locking returns the KV that is to lock rows first, since one was lost to others, again and
+// locking returns the KV that is to lock rows first, since they were lost to others, again and
 // again; nil where none is to.
 func (b *Base) locking(p *Pulse, some []*rowChange) LockingKV {
 	kv, ok := b.kv.(LockingKV)
-	if ok && p != nil && slices.ContainsFunc(some, func(c *rowChange) bool { return c.slot.lost >= maxLost }) {
-		return kv
+	if !ok || p == nil {
+		return nil
 	}
-	return nil
+	lost := 0
+	for _, c := range some {
+		lost += c.slot.lost
+	}
+	if lost < maxLost {
+		return nil
+	}
+	return kv
 }
 
-// makeStep makes the step of these changes, and returns those that it was made of. Where one of
-// their rows was lost to others, again and again, all are locked before the changes are made up,
-// for as long as others go on to change it.
+// makeStep makes the step of these changes, and returns those that it was made of. Where
+// their rows were lost to others, again and again, all are locked before the changes are made up,
+// for as long as others go on to change them.
 func (b *Base) makeStep(ctx context.Context, p *Pulse, some []*rowChange) (Result, []*rowChange, error) {
 	kv := b.locking(p, some)
 	for _, c := range some {

@@ -17,8 +17,8 @@
 // beat and the grants of a node are one statement too, which names the rows as it
 // expects them. Where it finds another one it has changed nothing: a single change is then
 // refused with the row as it is, and any other step is made in a short transaction, as those
-// are that have another form. A row that was lost to other handles twice is locked first, in a
-// transaction of four round trips, for as long as others go on to change it.
+// are that have another form. Rows that were lost to other handles, one twice or two at once, are
+// locked first, in a transaction of four round trips, for as long as others go on to change them.
 //
 // A statement that is alone commits by itself. What commits, with or without a COMMIT, and has
 // no answer may have been carried out. It is reported as hapax.ErrStoreUnavailable and never
