@@ -131,3 +131,11 @@ type Alarm struct {
 	Since  time.Time `json:"since"`
 	See    string    `json:"see"` // where the runbook tells of it
 }
+
+// A NodeStatus is how one node of a fleet stands.
+type NodeStatus struct {
+	Name   string
+	Self   bool   // it is the server that answers
+	Err    string // why it told nothing; empty: it did
+	Status Status // without the other nodes
+}

@@ -81,3 +81,10 @@ type TraceHandout struct {
 	From    time.Time `json:"from"` // issued between the two
 	Until   time.Time `json:"until"`
 }
+
+// A NodeTrace is what one node of a fleet knows of a number.
+type NodeTrace struct {
+	Name  string
+	Err   string // why it told nothing; empty: it did
+	Trace Trace
+}

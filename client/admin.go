@@ -19,6 +19,7 @@ type (
 	Forecast      = api.Forecast      // when something that cannot be refilled ends
 	Alarm         = api.Alarm         // what an operator should look at
 	ForeignStatus = api.ForeignStatus // how a foreign system's table stands
+	NodeStatus    = api.NodeStatus    // how one node of a fleet stands
 	Fence         = api.Fence         // why nobody is granted anything
 	Node          = api.Node          // a process that the store knows
 )
@@ -32,6 +33,18 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 		return Status{}, err
 	}
 	return wire.ServerStatus(res), nil
+}
+
+// FleetStatus has a server ask the other living nodes of its store how they stand, and returns
+// what each said, the server first.
+func (c *Client) FleetStatus(ctx context.Context) ([]NodeStatus, error) {
+	res, err := call(ctx, c, repeatable, func(ctx context.Context, s *server) (*hapaxv1.GetFleetStatusResponse, error) {
+		return s.admin.GetFleetStatus(ctx, &hapaxv1.GetFleetStatusRequest{})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return wire.FleetStatus(res), nil
 }
 
 // A Statement is what an operator says about processes that can know what was granted,

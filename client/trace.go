@@ -17,14 +17,14 @@ type TraceRequest struct {
 	Layout string // name or spec, where no tag is given
 }
 
-// What a server knows of a number. Each server knows of its own grants: ask every one of
-// them, with a client of its own.
+// What a server knows of a number. Each server knows of its own grants: see FleetTrace.
 type (
 	Trace         = api.Trace
 	TraceCoverage = api.TraceCoverage // how much its records tell
 	TraceLine     = api.TraceLine     // the number as one tag's, or one worker's
 	TraceGrant    = api.TraceGrant    // a stretch of a line in which it lies
 	TraceHandout  = api.TraceHandout  // a run of numbers that somebody got
+	NodeTrace     = api.NodeTrace     // what one node of a fleet knows
 	Verdict       = api.Verdict       // what it comes to on one line
 )
 
@@ -37,4 +37,16 @@ func (c *Client) Trace(ctx context.Context, req TraceRequest) (Trace, error) {
 		return Trace{}, err
 	}
 	return wire.Trace(res), nil
+}
+
+// FleetTrace has a server ask the other living nodes of its store for a number, and returns what
+// each knows, the server first.
+func (c *Client) FleetTrace(ctx context.Context, req TraceRequest) ([]NodeTrace, error) {
+	res, err := call(ctx, c, repeatable, func(ctx context.Context, s *server) (*hapaxv1.TraceFleetResponse, error) {
+		return s.admin.TraceFleet(ctx, &hapaxv1.TraceFleetRequest{Number: req.Number, Code: req.Code, Tag: req.Tag, Layout: req.Layout})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return wire.FleetTrace(res), nil
 }

@@ -1774,6 +1774,162 @@ func (x *GetStatusResponse) GetSee() string {
 	return ""
 }
 
+// Asks how all nodes stand.
+type GetFleetStatusRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetFleetStatusRequest) Reset() {
+	*x = GetFleetStatusRequest{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetFleetStatusRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetFleetStatusRequest) ProtoMessage() {}
+
+func (x *GetFleetStatusRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetFleetStatusRequest.ProtoReflect.Descriptor instead.
+func (*GetFleetStatusRequest) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{31}
+}
+
+// How all nodes stand.
+type GetFleetStatusResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The asked node first.
+	Nodes         []*NodeStatus `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetFleetStatusResponse) Reset() {
+	*x = GetFleetStatusResponse{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetFleetStatusResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetFleetStatusResponse) ProtoMessage() {}
+
+func (x *GetFleetStatusResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetFleetStatusResponse.ProtoReflect.Descriptor instead.
+func (*GetFleetStatusResponse) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *GetFleetStatusResponse) GetNodes() []*NodeStatus {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+// How one node stands.
+type NodeStatus struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What operators know it by.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// It is the server that answers.
+	Self bool `protobuf:"varint,2,opt,name=self,proto3" json:"self,omitempty"`
+	// Why it told nothing; empty: it did.
+	Error string `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	// What it told, without the other nodes.
+	Status        *GetStatusResponse `protobuf:"bytes,4,opt,name=status,proto3" json:"status,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeStatus) Reset() {
+	*x = NodeStatus{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeStatus) ProtoMessage() {}
+
+func (x *NodeStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
+func (*NodeStatus) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *NodeStatus) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *NodeStatus) GetSelf() bool {
+	if x != nil {
+		return x.Self
+	}
+	return false
+}
+
+func (x *NodeStatus) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *NodeStatus) GetStatus() *GetStatusResponse {
+	if x != nil {
+		return x.Status
+	}
+	return nil
+}
+
 // For how long there would be numbers if the store answered nothing any more.
 type OutageBudget struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1789,7 +1945,7 @@ type OutageBudget struct {
 
 func (x *OutageBudget) Reset() {
 	*x = OutageBudget{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[31]
+	mi := &file_hapax_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1801,7 +1957,7 @@ func (x *OutageBudget) String() string {
 func (*OutageBudget) ProtoMessage() {}
 
 func (x *OutageBudget) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[31]
+	mi := &file_hapax_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1814,7 +1970,7 @@ func (x *OutageBudget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutageBudget.ProtoReflect.Descriptor instead.
 func (*OutageBudget) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{31}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *OutageBudget) GetKind() string {
@@ -1855,7 +2011,7 @@ type Forecast struct {
 
 func (x *Forecast) Reset() {
 	*x = Forecast{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[32]
+	mi := &file_hapax_v1_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1867,7 +2023,7 @@ func (x *Forecast) String() string {
 func (*Forecast) ProtoMessage() {}
 
 func (x *Forecast) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[32]
+	mi := &file_hapax_v1_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1880,7 +2036,7 @@ func (x *Forecast) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Forecast.ProtoReflect.Descriptor instead.
 func (*Forecast) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Forecast) GetWhat() string {
@@ -1930,7 +2086,7 @@ type Alarm struct {
 
 func (x *Alarm) Reset() {
 	*x = Alarm{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[33]
+	mi := &file_hapax_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1942,7 +2098,7 @@ func (x *Alarm) String() string {
 func (*Alarm) ProtoMessage() {}
 
 func (x *Alarm) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[33]
+	mi := &file_hapax_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1955,7 +2111,7 @@ func (x *Alarm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Alarm.ProtoReflect.Descriptor instead.
 func (*Alarm) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Alarm) GetName() string {
@@ -2012,7 +2168,7 @@ type ForeignStatus struct {
 
 func (x *ForeignStatus) Reset() {
 	*x = ForeignStatus{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[34]
+	mi := &file_hapax_v1_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2024,7 +2180,7 @@ func (x *ForeignStatus) String() string {
 func (*ForeignStatus) ProtoMessage() {}
 
 func (x *ForeignStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[34]
+	mi := &file_hapax_v1_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2037,7 +2193,7 @@ func (x *ForeignStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForeignStatus.ProtoReflect.Descriptor instead.
 func (*ForeignStatus) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{34}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ForeignStatus) GetName() string {
@@ -2092,7 +2248,7 @@ type Fence struct {
 
 func (x *Fence) Reset() {
 	*x = Fence{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[35]
+	mi := &file_hapax_v1_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2104,7 +2260,7 @@ func (x *Fence) String() string {
 func (*Fence) ProtoMessage() {}
 
 func (x *Fence) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[35]
+	mi := &file_hapax_v1_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2117,7 +2273,7 @@ func (x *Fence) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fence.ProtoReflect.Descriptor instead.
 func (*Fence) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{35}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Fence) GetId() string {
@@ -2173,7 +2329,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[36]
+	mi := &file_hapax_v1_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2185,7 +2341,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[36]
+	mi := &file_hapax_v1_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2198,7 +2354,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{36}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Node) GetRow() string {
@@ -2276,7 +2432,7 @@ type Statement struct {
 
 func (x *Statement) Reset() {
 	*x = Statement{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[37]
+	mi := &file_hapax_v1_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2288,7 +2444,7 @@ func (x *Statement) String() string {
 func (*Statement) ProtoMessage() {}
 
 func (x *Statement) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[37]
+	mi := &file_hapax_v1_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2301,7 +2457,7 @@ func (x *Statement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Statement.ProtoReflect.Descriptor instead.
 func (*Statement) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{37}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Statement) GetDryRun() bool {
@@ -2343,7 +2499,7 @@ type AdoptRequest struct {
 
 func (x *AdoptRequest) Reset() {
 	*x = AdoptRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[38]
+	mi := &file_hapax_v1_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2355,7 +2511,7 @@ func (x *AdoptRequest) String() string {
 func (*AdoptRequest) ProtoMessage() {}
 
 func (x *AdoptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[38]
+	mi := &file_hapax_v1_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2368,7 +2524,7 @@ func (x *AdoptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptRequest.ProtoReflect.Descriptor instead.
 func (*AdoptRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{38}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *AdoptRequest) GetStatement() *Statement {
@@ -2389,7 +2545,7 @@ type AdoptResponse struct {
 
 func (x *AdoptResponse) Reset() {
 	*x = AdoptResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[39]
+	mi := &file_hapax_v1_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2401,7 +2557,7 @@ func (x *AdoptResponse) String() string {
 func (*AdoptResponse) ProtoMessage() {}
 
 func (x *AdoptResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[39]
+	mi := &file_hapax_v1_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2414,7 +2570,7 @@ func (x *AdoptResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptResponse.ProtoReflect.Descriptor instead.
 func (*AdoptResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{39}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *AdoptResponse) GetAdoption() *Adoption {
@@ -2441,7 +2597,7 @@ type AdoptForeignRequest struct {
 
 func (x *AdoptForeignRequest) Reset() {
 	*x = AdoptForeignRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[40]
+	mi := &file_hapax_v1_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2453,7 +2609,7 @@ func (x *AdoptForeignRequest) String() string {
 func (*AdoptForeignRequest) ProtoMessage() {}
 
 func (x *AdoptForeignRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[40]
+	mi := &file_hapax_v1_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2466,7 +2622,7 @@ func (x *AdoptForeignRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptForeignRequest.ProtoReflect.Descriptor instead.
 func (*AdoptForeignRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{40}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *AdoptForeignRequest) GetSystem() string {
@@ -2512,7 +2668,7 @@ type AdoptForeignResponse struct {
 
 func (x *AdoptForeignResponse) Reset() {
 	*x = AdoptForeignResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[41]
+	mi := &file_hapax_v1_admin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2524,7 +2680,7 @@ func (x *AdoptForeignResponse) String() string {
 func (*AdoptForeignResponse) ProtoMessage() {}
 
 func (x *AdoptForeignResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[41]
+	mi := &file_hapax_v1_admin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2537,7 +2693,7 @@ func (x *AdoptForeignResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptForeignResponse.ProtoReflect.Descriptor instead.
 func (*AdoptForeignResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{41}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *AdoptForeignResponse) GetWhy() []string {
@@ -2574,7 +2730,7 @@ type SettleNodeRequest struct {
 
 func (x *SettleNodeRequest) Reset() {
 	*x = SettleNodeRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[42]
+	mi := &file_hapax_v1_admin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2586,7 +2742,7 @@ func (x *SettleNodeRequest) String() string {
 func (*SettleNodeRequest) ProtoMessage() {}
 
 func (x *SettleNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[42]
+	mi := &file_hapax_v1_admin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2599,7 +2755,7 @@ func (x *SettleNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleNodeRequest.ProtoReflect.Descriptor instead.
 func (*SettleNodeRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{42}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SettleNodeRequest) GetNode() string {
@@ -2627,7 +2783,7 @@ type SettleNodeResponse struct {
 
 func (x *SettleNodeResponse) Reset() {
 	*x = SettleNodeResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[43]
+	mi := &file_hapax_v1_admin_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2639,7 +2795,7 @@ func (x *SettleNodeResponse) String() string {
 func (*SettleNodeResponse) ProtoMessage() {}
 
 func (x *SettleNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[43]
+	mi := &file_hapax_v1_admin_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2652,7 +2808,7 @@ func (x *SettleNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleNodeResponse.ProtoReflect.Descriptor instead.
 func (*SettleNodeResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{43}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *SettleNodeResponse) GetAdoption() *Adoption {
@@ -2687,7 +2843,7 @@ type Adoption struct {
 
 func (x *Adoption) Reset() {
 	*x = Adoption{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[44]
+	mi := &file_hapax_v1_admin_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2699,7 +2855,7 @@ func (x *Adoption) String() string {
 func (*Adoption) ProtoMessage() {}
 
 func (x *Adoption) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[44]
+	mi := &file_hapax_v1_admin_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2712,7 +2868,7 @@ func (x *Adoption) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Adoption.ProtoReflect.Descriptor instead.
 func (*Adoption) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{44}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Adoption) GetStoreId() string {
@@ -2790,7 +2946,7 @@ type RaisedMark struct {
 
 func (x *RaisedMark) Reset() {
 	*x = RaisedMark{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[45]
+	mi := &file_hapax_v1_admin_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2802,7 +2958,7 @@ func (x *RaisedMark) String() string {
 func (*RaisedMark) ProtoMessage() {}
 
 func (x *RaisedMark) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[45]
+	mi := &file_hapax_v1_admin_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2815,7 +2971,7 @@ func (x *RaisedMark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaisedMark.ProtoReflect.Descriptor instead.
 func (*RaisedMark) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{45}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *RaisedMark) GetTag() string {
@@ -2871,7 +3027,7 @@ type TraceRequest struct {
 
 func (x *TraceRequest) Reset() {
 	*x = TraceRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[46]
+	mi := &file_hapax_v1_admin_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2883,7 +3039,7 @@ func (x *TraceRequest) String() string {
 func (*TraceRequest) ProtoMessage() {}
 
 func (x *TraceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[46]
+	mi := &file_hapax_v1_admin_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2896,7 +3052,7 @@ func (x *TraceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceRequest.ProtoReflect.Descriptor instead.
 func (*TraceRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{46}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *TraceRequest) GetNumber() string {
@@ -2927,6 +3083,189 @@ func (x *TraceRequest) GetLayout() string {
 	return ""
 }
 
+// Asks what all nodes know of a number.
+type TraceFleetRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in TraceRequest.
+	Number string `protobuf:"bytes,1,opt,name=number,proto3" json:"number,omitempty"`
+	// As in TraceRequest.
+	Code bool `protobuf:"varint,2,opt,name=code,proto3" json:"code,omitempty"`
+	// As in TraceRequest.
+	Tag string `protobuf:"bytes,3,opt,name=tag,proto3" json:"tag,omitempty"`
+	// As in TraceRequest.
+	Layout        string `protobuf:"bytes,4,opt,name=layout,proto3" json:"layout,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TraceFleetRequest) Reset() {
+	*x = TraceFleetRequest{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TraceFleetRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TraceFleetRequest) ProtoMessage() {}
+
+func (x *TraceFleetRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TraceFleetRequest.ProtoReflect.Descriptor instead.
+func (*TraceFleetRequest) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *TraceFleetRequest) GetNumber() string {
+	if x != nil {
+		return x.Number
+	}
+	return ""
+}
+
+func (x *TraceFleetRequest) GetCode() bool {
+	if x != nil {
+		return x.Code
+	}
+	return false
+}
+
+func (x *TraceFleetRequest) GetTag() string {
+	if x != nil {
+		return x.Tag
+	}
+	return ""
+}
+
+func (x *TraceFleetRequest) GetLayout() string {
+	if x != nil {
+		return x.Layout
+	}
+	return ""
+}
+
+// What all nodes know of a number.
+type TraceFleetResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The asked node first.
+	Nodes         []*NodeTrace `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TraceFleetResponse) Reset() {
+	*x = TraceFleetResponse{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TraceFleetResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TraceFleetResponse) ProtoMessage() {}
+
+func (x *TraceFleetResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TraceFleetResponse.ProtoReflect.Descriptor instead.
+func (*TraceFleetResponse) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *TraceFleetResponse) GetNodes() []*NodeTrace {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+// What one node of several knows of a number.
+type NodeTrace struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What operators know it by.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Why it told nothing; empty: it did.
+	Error string `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
+	// What it told.
+	Trace         *TraceResponse `protobuf:"bytes,3,opt,name=trace,proto3" json:"trace,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeTrace) Reset() {
+	*x = NodeTrace{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeTrace) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeTrace) ProtoMessage() {}
+
+func (x *NodeTrace) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeTrace.ProtoReflect.Descriptor instead.
+func (*NodeTrace) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *NodeTrace) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *NodeTrace) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *NodeTrace) GetTrace() *TraceResponse {
+	if x != nil {
+		return x.Trace
+	}
+	return nil
+}
+
 // What a node knows of a number.
 type TraceResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2948,7 +3287,7 @@ type TraceResponse struct {
 
 func (x *TraceResponse) Reset() {
 	*x = TraceResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[47]
+	mi := &file_hapax_v1_admin_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2960,7 +3299,7 @@ func (x *TraceResponse) String() string {
 func (*TraceResponse) ProtoMessage() {}
 
 func (x *TraceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[47]
+	mi := &file_hapax_v1_admin_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2973,7 +3312,7 @@ func (x *TraceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceResponse.ProtoReflect.Descriptor instead.
 func (*TraceResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{47}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *TraceResponse) GetNumber() int64 {
@@ -3035,7 +3374,7 @@ type TraceCoverage struct {
 
 func (x *TraceCoverage) Reset() {
 	*x = TraceCoverage{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[48]
+	mi := &file_hapax_v1_admin_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3047,7 +3386,7 @@ func (x *TraceCoverage) String() string {
 func (*TraceCoverage) ProtoMessage() {}
 
 func (x *TraceCoverage) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[48]
+	mi := &file_hapax_v1_admin_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3060,7 +3399,7 @@ func (x *TraceCoverage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceCoverage.ProtoReflect.Descriptor instead.
 func (*TraceCoverage) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{48}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *TraceCoverage) GetOn() bool {
@@ -3124,7 +3463,7 @@ type TraceLine struct {
 
 func (x *TraceLine) Reset() {
 	*x = TraceLine{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[49]
+	mi := &file_hapax_v1_admin_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3136,7 +3475,7 @@ func (x *TraceLine) String() string {
 func (*TraceLine) ProtoMessage() {}
 
 func (x *TraceLine) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[49]
+	mi := &file_hapax_v1_admin_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3149,7 +3488,7 @@ func (x *TraceLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceLine.ProtoReflect.Descriptor instead.
 func (*TraceLine) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{49}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *TraceLine) GetLine() string {
@@ -3266,7 +3605,7 @@ type TraceGrant struct {
 
 func (x *TraceGrant) Reset() {
 	*x = TraceGrant{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[50]
+	mi := &file_hapax_v1_admin_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3278,7 +3617,7 @@ func (x *TraceGrant) String() string {
 func (*TraceGrant) ProtoMessage() {}
 
 func (x *TraceGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[50]
+	mi := &file_hapax_v1_admin_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3291,7 +3630,7 @@ func (x *TraceGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceGrant.ProtoReflect.Descriptor instead.
 func (*TraceGrant) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{50}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *TraceGrant) GetGrant() *Grant {
@@ -3387,7 +3726,7 @@ type TraceHandout struct {
 
 func (x *TraceHandout) Reset() {
 	*x = TraceHandout{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[51]
+	mi := &file_hapax_v1_admin_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3399,7 +3738,7 @@ func (x *TraceHandout) String() string {
 func (*TraceHandout) ProtoMessage() {}
 
 func (x *TraceHandout) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[51]
+	mi := &file_hapax_v1_admin_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3412,7 +3751,7 @@ func (x *TraceHandout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceHandout.ProtoReflect.Descriptor instead.
 func (*TraceHandout) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{51}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *TraceHandout) GetTag() string {
@@ -3473,7 +3812,7 @@ type ListPluginsRequest struct {
 
 func (x *ListPluginsRequest) Reset() {
 	*x = ListPluginsRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[52]
+	mi := &file_hapax_v1_admin_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3485,7 +3824,7 @@ func (x *ListPluginsRequest) String() string {
 func (*ListPluginsRequest) ProtoMessage() {}
 
 func (x *ListPluginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[52]
+	mi := &file_hapax_v1_admin_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3498,7 +3837,7 @@ func (x *ListPluginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPluginsRequest.ProtoReflect.Descriptor instead.
 func (*ListPluginsRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{52}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{58}
 }
 
 // The plugins.
@@ -3512,7 +3851,7 @@ type ListPluginsResponse struct {
 
 func (x *ListPluginsResponse) Reset() {
 	*x = ListPluginsResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[53]
+	mi := &file_hapax_v1_admin_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3524,7 +3863,7 @@ func (x *ListPluginsResponse) String() string {
 func (*ListPluginsResponse) ProtoMessage() {}
 
 func (x *ListPluginsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[53]
+	mi := &file_hapax_v1_admin_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3537,7 +3876,7 @@ func (x *ListPluginsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPluginsResponse.ProtoReflect.Descriptor instead.
 func (*ListPluginsResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{53}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ListPluginsResponse) GetPlugins() []*Plugin {
@@ -3572,7 +3911,7 @@ type Plugin struct {
 
 func (x *Plugin) Reset() {
 	*x = Plugin{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[54]
+	mi := &file_hapax_v1_admin_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3584,7 +3923,7 @@ func (x *Plugin) String() string {
 func (*Plugin) ProtoMessage() {}
 
 func (x *Plugin) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[54]
+	mi := &file_hapax_v1_admin_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3597,7 +3936,7 @@ func (x *Plugin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Plugin.ProtoReflect.Descriptor instead.
 func (*Plugin) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{54}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Plugin) GetName() string {
@@ -3671,7 +4010,7 @@ type SetPluginRequest struct {
 
 func (x *SetPluginRequest) Reset() {
 	*x = SetPluginRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[55]
+	mi := &file_hapax_v1_admin_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3683,7 +4022,7 @@ func (x *SetPluginRequest) String() string {
 func (*SetPluginRequest) ProtoMessage() {}
 
 func (x *SetPluginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[55]
+	mi := &file_hapax_v1_admin_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3696,7 +4035,7 @@ func (x *SetPluginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPluginRequest.ProtoReflect.Descriptor instead.
 func (*SetPluginRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{55}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *SetPluginRequest) GetName() string {
@@ -3731,7 +4070,7 @@ type SetPluginResponse struct {
 
 func (x *SetPluginResponse) Reset() {
 	*x = SetPluginResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[56]
+	mi := &file_hapax_v1_admin_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3743,7 +4082,7 @@ func (x *SetPluginResponse) String() string {
 func (*SetPluginResponse) ProtoMessage() {}
 
 func (x *SetPluginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[56]
+	mi := &file_hapax_v1_admin_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3756,7 +4095,7 @@ func (x *SetPluginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPluginResponse.ProtoReflect.Descriptor instead.
 func (*SetPluginResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{56}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *SetPluginResponse) GetPlugin() *Plugin {
@@ -3777,7 +4116,7 @@ type GetUsageRequest struct {
 
 func (x *GetUsageRequest) Reset() {
 	*x = GetUsageRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[57]
+	mi := &file_hapax_v1_admin_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3789,7 +4128,7 @@ func (x *GetUsageRequest) String() string {
 func (*GetUsageRequest) ProtoMessage() {}
 
 func (x *GetUsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[57]
+	mi := &file_hapax_v1_admin_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3802,7 +4141,7 @@ func (x *GetUsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUsageRequest.ProtoReflect.Descriptor instead.
 func (*GetUsageRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{57}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *GetUsageRequest) GetTag() string {
@@ -3823,7 +4162,7 @@ type GetUsageResponse struct {
 
 func (x *GetUsageResponse) Reset() {
 	*x = GetUsageResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[58]
+	mi := &file_hapax_v1_admin_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3835,7 +4174,7 @@ func (x *GetUsageResponse) String() string {
 func (*GetUsageResponse) ProtoMessage() {}
 
 func (x *GetUsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[58]
+	mi := &file_hapax_v1_admin_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3848,7 +4187,7 @@ func (x *GetUsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUsageResponse.ProtoReflect.Descriptor instead.
 func (*GetUsageResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{58}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *GetUsageResponse) GetUsages() []*Usage {
@@ -3972,7 +4311,16 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\routage_budget\x18\x14 \x01(\v2\x16.hapax.v1.OutageBudgetR\foutageBudget\x120\n" +
 	"\tforecasts\x18\x15 \x03(\v2\x12.hapax.v1.ForecastR\tforecasts\x12'\n" +
 	"\x06alarms\x18\x16 \x03(\v2\x0f.hapax.v1.AlarmR\x06alarms\x12\x10\n" +
-	"\x03see\x18\x17 \x01(\tR\x03see\"P\n" +
+	"\x03see\x18\x17 \x01(\tR\x03see\"\x17\n" +
+	"\x15GetFleetStatusRequest\"D\n" +
+	"\x16GetFleetStatusResponse\x12*\n" +
+	"\x05nodes\x18\x01 \x03(\v2\x14.hapax.v1.NodeStatusR\x05nodes\"\x7f\n" +
+	"\n" +
+	"NodeStatus\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04self\x18\x02 \x01(\bR\x04self\x12\x14\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\x123\n" +
+	"\x06status\x18\x04 \x01(\v2\x1b.hapax.v1.GetStatusResponseR\x06status\"P\n" +
 	"\fOutageBudget\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -4051,7 +4399,18 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\x06number\x18\x01 \x01(\tR\x06number\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\bR\x04code\x12\x10\n" +
 	"\x03tag\x18\x03 \x01(\tR\x03tag\x12\x16\n" +
-	"\x06layout\x18\x04 \x01(\tR\x06layout\"\xde\x01\n" +
+	"\x06layout\x18\x04 \x01(\tR\x06layout\"i\n" +
+	"\x11TraceFleetRequest\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\tR\x06number\x12\x12\n" +
+	"\x04code\x18\x02 \x01(\bR\x04code\x12\x10\n" +
+	"\x03tag\x18\x03 \x01(\tR\x03tag\x12\x16\n" +
+	"\x06layout\x18\x04 \x01(\tR\x06layout\"?\n" +
+	"\x12TraceFleetResponse\x12)\n" +
+	"\x05nodes\x18\x01 \x03(\v2\x13.hapax.v1.NodeTraceR\x05nodes\"d\n" +
+	"\tNodeTrace\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error\x12-\n" +
+	"\x05trace\x18\x03 \x01(\v2\x17.hapax.v1.TraceResponseR\x05trace\"\xde\x01\n" +
 	"\rTraceResponse\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x03R\x06number\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12)\n" +
@@ -4127,7 +4486,7 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\x0fGetUsageRequest\x12\x10\n" +
 	"\x03tag\x18\x01 \x01(\tR\x03tag\";\n" +
 	"\x10GetUsageResponse\x12'\n" +
-	"\x06usages\x18\x01 \x03(\v2\x0f.hapax.v1.UsageR\x06usages2\xb8\f\n" +
+	"\x06usages\x18\x01 \x03(\v2\x0f.hapax.v1.UsageR\x06usages2\xda\r\n" +
 	"\fAdminService\x12=\n" +
 	"\x06GetTag\x12\x17.hapax.v1.GetTagRequest\x1a\x18.hapax.v1.GetTagResponse\"\x00\x12C\n" +
 	"\bListTags\x12\x19.hapax.v1.ListTagsRequest\x1a\x1a.hapax.v1.ListTagsResponse\"\x00\x12F\n" +
@@ -4144,8 +4503,11 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"CreatePool\x12\x1b.hapax.v1.CreatePoolRequest\x1a\x1c.hapax.v1.CreatePoolResponse\"\x00\x12I\n" +
 	"\n" +
 	"DeletePool\x12\x1b.hapax.v1.DeletePoolRequest\x1a\x1c.hapax.v1.DeletePoolResponse\"\x00\x12:\n" +
-	"\x05Trace\x12\x16.hapax.v1.TraceRequest\x1a\x17.hapax.v1.TraceResponse\"\x00\x12F\n" +
-	"\tGetStatus\x12\x1a.hapax.v1.GetStatusRequest\x1a\x1b.hapax.v1.GetStatusResponse\"\x00\x12:\n" +
+	"\x05Trace\x12\x16.hapax.v1.TraceRequest\x1a\x17.hapax.v1.TraceResponse\"\x00\x12I\n" +
+	"\n" +
+	"TraceFleet\x12\x1b.hapax.v1.TraceFleetRequest\x1a\x1c.hapax.v1.TraceFleetResponse\"\x00\x12F\n" +
+	"\tGetStatus\x12\x1a.hapax.v1.GetStatusRequest\x1a\x1b.hapax.v1.GetStatusResponse\"\x00\x12U\n" +
+	"\x0eGetFleetStatus\x12\x1f.hapax.v1.GetFleetStatusRequest\x1a .hapax.v1.GetFleetStatusResponse\"\x00\x12:\n" +
 	"\x05Adopt\x12\x16.hapax.v1.AdoptRequest\x1a\x17.hapax.v1.AdoptResponse\"\x00\x12I\n" +
 	"\n" +
 	"SettleNode\x12\x1b.hapax.v1.SettleNodeRequest\x1a\x1c.hapax.v1.SettleNodeResponse\"\x00\x12O\n" +
@@ -4166,7 +4528,7 @@ func file_hapax_v1_admin_proto_rawDescGZIP() []byte {
 	return file_hapax_v1_admin_proto_rawDescData
 }
 
-var file_hapax_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
+var file_hapax_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
 var file_hapax_v1_admin_proto_goTypes = []any{
 	(*GetTagRequest)(nil),              // 0: hapax.v1.GetTagRequest
 	(*GetTagResponse)(nil),             // 1: hapax.v1.GetTagResponse
@@ -4199,147 +4561,161 @@ var file_hapax_v1_admin_proto_goTypes = []any{
 	(*DeletePoolResponse)(nil),         // 28: hapax.v1.DeletePoolResponse
 	(*GetStatusRequest)(nil),           // 29: hapax.v1.GetStatusRequest
 	(*GetStatusResponse)(nil),          // 30: hapax.v1.GetStatusResponse
-	(*OutageBudget)(nil),               // 31: hapax.v1.OutageBudget
-	(*Forecast)(nil),                   // 32: hapax.v1.Forecast
-	(*Alarm)(nil),                      // 33: hapax.v1.Alarm
-	(*ForeignStatus)(nil),              // 34: hapax.v1.ForeignStatus
-	(*Fence)(nil),                      // 35: hapax.v1.Fence
-	(*Node)(nil),                       // 36: hapax.v1.Node
-	(*Statement)(nil),                  // 37: hapax.v1.Statement
-	(*AdoptRequest)(nil),               // 38: hapax.v1.AdoptRequest
-	(*AdoptResponse)(nil),              // 39: hapax.v1.AdoptResponse
-	(*AdoptForeignRequest)(nil),        // 40: hapax.v1.AdoptForeignRequest
-	(*AdoptForeignResponse)(nil),       // 41: hapax.v1.AdoptForeignResponse
-	(*SettleNodeRequest)(nil),          // 42: hapax.v1.SettleNodeRequest
-	(*SettleNodeResponse)(nil),         // 43: hapax.v1.SettleNodeResponse
-	(*Adoption)(nil),                   // 44: hapax.v1.Adoption
-	(*RaisedMark)(nil),                 // 45: hapax.v1.RaisedMark
-	(*TraceRequest)(nil),               // 46: hapax.v1.TraceRequest
-	(*TraceResponse)(nil),              // 47: hapax.v1.TraceResponse
-	(*TraceCoverage)(nil),              // 48: hapax.v1.TraceCoverage
-	(*TraceLine)(nil),                  // 49: hapax.v1.TraceLine
-	(*TraceGrant)(nil),                 // 50: hapax.v1.TraceGrant
-	(*TraceHandout)(nil),               // 51: hapax.v1.TraceHandout
-	(*ListPluginsRequest)(nil),         // 52: hapax.v1.ListPluginsRequest
-	(*ListPluginsResponse)(nil),        // 53: hapax.v1.ListPluginsResponse
-	(*Plugin)(nil),                     // 54: hapax.v1.Plugin
-	(*SetPluginRequest)(nil),           // 55: hapax.v1.SetPluginRequest
-	(*SetPluginResponse)(nil),          // 56: hapax.v1.SetPluginResponse
-	(*GetUsageRequest)(nil),            // 57: hapax.v1.GetUsageRequest
-	(*GetUsageResponse)(nil),           // 58: hapax.v1.GetUsageResponse
-	(*Tag)(nil),                        // 59: hapax.v1.Tag
-	(*Pool)(nil),                       // 60: hapax.v1.Pool
-	(*Worker)(nil),                     // 61: hapax.v1.Worker
-	(*timestamppb.Timestamp)(nil),      // 62: google.protobuf.Timestamp
-	(*Field)(nil),                      // 63: hapax.v1.Field
-	(*durationpb.Duration)(nil),        // 64: google.protobuf.Duration
-	(*Grant)(nil),                      // 65: hapax.v1.Grant
-	(*Usage)(nil),                      // 66: hapax.v1.Usage
+	(*GetFleetStatusRequest)(nil),      // 31: hapax.v1.GetFleetStatusRequest
+	(*GetFleetStatusResponse)(nil),     // 32: hapax.v1.GetFleetStatusResponse
+	(*NodeStatus)(nil),                 // 33: hapax.v1.NodeStatus
+	(*OutageBudget)(nil),               // 34: hapax.v1.OutageBudget
+	(*Forecast)(nil),                   // 35: hapax.v1.Forecast
+	(*Alarm)(nil),                      // 36: hapax.v1.Alarm
+	(*ForeignStatus)(nil),              // 37: hapax.v1.ForeignStatus
+	(*Fence)(nil),                      // 38: hapax.v1.Fence
+	(*Node)(nil),                       // 39: hapax.v1.Node
+	(*Statement)(nil),                  // 40: hapax.v1.Statement
+	(*AdoptRequest)(nil),               // 41: hapax.v1.AdoptRequest
+	(*AdoptResponse)(nil),              // 42: hapax.v1.AdoptResponse
+	(*AdoptForeignRequest)(nil),        // 43: hapax.v1.AdoptForeignRequest
+	(*AdoptForeignResponse)(nil),       // 44: hapax.v1.AdoptForeignResponse
+	(*SettleNodeRequest)(nil),          // 45: hapax.v1.SettleNodeRequest
+	(*SettleNodeResponse)(nil),         // 46: hapax.v1.SettleNodeResponse
+	(*Adoption)(nil),                   // 47: hapax.v1.Adoption
+	(*RaisedMark)(nil),                 // 48: hapax.v1.RaisedMark
+	(*TraceRequest)(nil),               // 49: hapax.v1.TraceRequest
+	(*TraceFleetRequest)(nil),          // 50: hapax.v1.TraceFleetRequest
+	(*TraceFleetResponse)(nil),         // 51: hapax.v1.TraceFleetResponse
+	(*NodeTrace)(nil),                  // 52: hapax.v1.NodeTrace
+	(*TraceResponse)(nil),              // 53: hapax.v1.TraceResponse
+	(*TraceCoverage)(nil),              // 54: hapax.v1.TraceCoverage
+	(*TraceLine)(nil),                  // 55: hapax.v1.TraceLine
+	(*TraceGrant)(nil),                 // 56: hapax.v1.TraceGrant
+	(*TraceHandout)(nil),               // 57: hapax.v1.TraceHandout
+	(*ListPluginsRequest)(nil),         // 58: hapax.v1.ListPluginsRequest
+	(*ListPluginsResponse)(nil),        // 59: hapax.v1.ListPluginsResponse
+	(*Plugin)(nil),                     // 60: hapax.v1.Plugin
+	(*SetPluginRequest)(nil),           // 61: hapax.v1.SetPluginRequest
+	(*SetPluginResponse)(nil),          // 62: hapax.v1.SetPluginResponse
+	(*GetUsageRequest)(nil),            // 63: hapax.v1.GetUsageRequest
+	(*GetUsageResponse)(nil),           // 64: hapax.v1.GetUsageResponse
+	(*Tag)(nil),                        // 65: hapax.v1.Tag
+	(*Pool)(nil),                       // 66: hapax.v1.Pool
+	(*Worker)(nil),                     // 67: hapax.v1.Worker
+	(*timestamppb.Timestamp)(nil),      // 68: google.protobuf.Timestamp
+	(*Field)(nil),                      // 69: hapax.v1.Field
+	(*durationpb.Duration)(nil),        // 70: google.protobuf.Duration
+	(*Grant)(nil),                      // 71: hapax.v1.Grant
+	(*Usage)(nil),                      // 72: hapax.v1.Usage
 }
 var file_hapax_v1_admin_proto_depIdxs = []int32{
-	59, // 0: hapax.v1.GetTagResponse.tag:type_name -> hapax.v1.Tag
-	59, // 1: hapax.v1.ListTagsResponse.tags:type_name -> hapax.v1.Tag
-	59, // 2: hapax.v1.CreateTagRequest.tag:type_name -> hapax.v1.Tag
-	59, // 3: hapax.v1.CreateTagResponse.tag:type_name -> hapax.v1.Tag
-	59, // 4: hapax.v1.UpdateTagResponse.tag:type_name -> hapax.v1.Tag
-	59, // 5: hapax.v1.DeleteTagResponse.tag:type_name -> hapax.v1.Tag
-	60, // 6: hapax.v1.ListPoolsResponse.pools:type_name -> hapax.v1.Pool
-	61, // 7: hapax.v1.ListWorkersResponse.workers:type_name -> hapax.v1.Worker
+	65, // 0: hapax.v1.GetTagResponse.tag:type_name -> hapax.v1.Tag
+	65, // 1: hapax.v1.ListTagsResponse.tags:type_name -> hapax.v1.Tag
+	65, // 2: hapax.v1.CreateTagRequest.tag:type_name -> hapax.v1.Tag
+	65, // 3: hapax.v1.CreateTagResponse.tag:type_name -> hapax.v1.Tag
+	65, // 4: hapax.v1.UpdateTagResponse.tag:type_name -> hapax.v1.Tag
+	65, // 5: hapax.v1.DeleteTagResponse.tag:type_name -> hapax.v1.Tag
+	66, // 6: hapax.v1.ListPoolsResponse.pools:type_name -> hapax.v1.Pool
+	67, // 7: hapax.v1.ListWorkersResponse.workers:type_name -> hapax.v1.Worker
 	16, // 8: hapax.v1.ListPoolStatusesResponse.pools:type_name -> hapax.v1.PoolStatus
-	60, // 9: hapax.v1.PoolStatus.pool:type_name -> hapax.v1.Pool
+	66, // 9: hapax.v1.PoolStatus.pool:type_name -> hapax.v1.Pool
 	17, // 10: hapax.v1.PoolStatus.issuer:type_name -> hapax.v1.PoolIssuer
 	22, // 11: hapax.v1.ListWorkerStatusesResponse.workers:type_name -> hapax.v1.WorkerStatus
 	22, // 12: hapax.v1.GetWorkerStatusResponse.worker:type_name -> hapax.v1.WorkerStatus
-	61, // 13: hapax.v1.WorkerStatus.worker:type_name -> hapax.v1.Worker
-	62, // 14: hapax.v1.WorkerStatus.until:type_name -> google.protobuf.Timestamp
-	62, // 15: hapax.v1.WorkerStatus.free:type_name -> google.protobuf.Timestamp
-	63, // 16: hapax.v1.WorkerStatus.parts:type_name -> hapax.v1.Field
-	61, // 17: hapax.v1.RetireWorkerResponse.worker:type_name -> hapax.v1.Worker
-	60, // 18: hapax.v1.CreatePoolResponse.pool:type_name -> hapax.v1.Pool
-	60, // 19: hapax.v1.DeletePoolResponse.pool:type_name -> hapax.v1.Pool
-	35, // 20: hapax.v1.GetStatusResponse.fence:type_name -> hapax.v1.Fence
-	36, // 21: hapax.v1.GetStatusResponse.nodes:type_name -> hapax.v1.Node
-	36, // 22: hapax.v1.GetStatusResponse.missing:type_name -> hapax.v1.Node
-	34, // 23: hapax.v1.GetStatusResponse.foreign:type_name -> hapax.v1.ForeignStatus
-	31, // 24: hapax.v1.GetStatusResponse.outage_budget:type_name -> hapax.v1.OutageBudget
-	32, // 25: hapax.v1.GetStatusResponse.forecasts:type_name -> hapax.v1.Forecast
-	33, // 26: hapax.v1.GetStatusResponse.alarms:type_name -> hapax.v1.Alarm
-	62, // 27: hapax.v1.Forecast.ends:type_name -> google.protobuf.Timestamp
-	62, // 28: hapax.v1.Alarm.since:type_name -> google.protobuf.Timestamp
-	62, // 29: hapax.v1.Fence.at:type_name -> google.protobuf.Timestamp
-	64, // 30: hapax.v1.Node.seen:type_name -> google.protobuf.Duration
-	64, // 31: hapax.v1.Statement.ahead:type_name -> google.protobuf.Duration
-	37, // 32: hapax.v1.AdoptRequest.statement:type_name -> hapax.v1.Statement
-	44, // 33: hapax.v1.AdoptResponse.adoption:type_name -> hapax.v1.Adoption
-	45, // 34: hapax.v1.AdoptForeignResponse.raised:type_name -> hapax.v1.RaisedMark
-	37, // 35: hapax.v1.SettleNodeRequest.statement:type_name -> hapax.v1.Statement
-	44, // 36: hapax.v1.SettleNodeResponse.adoption:type_name -> hapax.v1.Adoption
-	35, // 37: hapax.v1.Adoption.fence:type_name -> hapax.v1.Fence
-	36, // 38: hapax.v1.Adoption.missing:type_name -> hapax.v1.Node
-	36, // 39: hapax.v1.Adoption.stated:type_name -> hapax.v1.Node
-	45, // 40: hapax.v1.Adoption.raised:type_name -> hapax.v1.RaisedMark
-	49, // 41: hapax.v1.TraceResponse.lines:type_name -> hapax.v1.TraceLine
-	48, // 42: hapax.v1.TraceResponse.ledger:type_name -> hapax.v1.TraceCoverage
-	48, // 43: hapax.v1.TraceResponse.history:type_name -> hapax.v1.TraceCoverage
-	62, // 44: hapax.v1.TraceCoverage.since:type_name -> google.protobuf.Timestamp
-	62, // 45: hapax.v1.TraceLine.time:type_name -> google.protobuf.Timestamp
-	50, // 46: hapax.v1.TraceLine.grants:type_name -> hapax.v1.TraceGrant
-	51, // 47: hapax.v1.TraceLine.issued:type_name -> hapax.v1.TraceHandout
-	65, // 48: hapax.v1.TraceGrant.grant:type_name -> hapax.v1.Grant
-	62, // 49: hapax.v1.TraceGrant.time:type_name -> google.protobuf.Timestamp
-	62, // 50: hapax.v1.TraceGrant.given_at:type_name -> google.protobuf.Timestamp
-	62, // 51: hapax.v1.TraceHandout.from:type_name -> google.protobuf.Timestamp
-	62, // 52: hapax.v1.TraceHandout.until:type_name -> google.protobuf.Timestamp
-	54, // 53: hapax.v1.ListPluginsResponse.plugins:type_name -> hapax.v1.Plugin
-	54, // 54: hapax.v1.SetPluginResponse.plugin:type_name -> hapax.v1.Plugin
-	66, // 55: hapax.v1.GetUsageResponse.usages:type_name -> hapax.v1.Usage
-	0,  // 56: hapax.v1.AdminService.GetTag:input_type -> hapax.v1.GetTagRequest
-	2,  // 57: hapax.v1.AdminService.ListTags:input_type -> hapax.v1.ListTagsRequest
-	4,  // 58: hapax.v1.AdminService.CreateTag:input_type -> hapax.v1.CreateTagRequest
-	6,  // 59: hapax.v1.AdminService.UpdateTag:input_type -> hapax.v1.UpdateTagRequest
-	8,  // 60: hapax.v1.AdminService.DeleteTag:input_type -> hapax.v1.DeleteTagRequest
-	10, // 61: hapax.v1.AdminService.ListPools:input_type -> hapax.v1.ListPoolsRequest
-	12, // 62: hapax.v1.AdminService.ListWorkers:input_type -> hapax.v1.ListWorkersRequest
-	14, // 63: hapax.v1.AdminService.ListPoolStatuses:input_type -> hapax.v1.ListPoolStatusesRequest
-	18, // 64: hapax.v1.AdminService.ListWorkerStatuses:input_type -> hapax.v1.ListWorkerStatusesRequest
-	20, // 65: hapax.v1.AdminService.GetWorkerStatus:input_type -> hapax.v1.GetWorkerStatusRequest
-	23, // 66: hapax.v1.AdminService.RetireWorker:input_type -> hapax.v1.RetireWorkerRequest
-	25, // 67: hapax.v1.AdminService.CreatePool:input_type -> hapax.v1.CreatePoolRequest
-	27, // 68: hapax.v1.AdminService.DeletePool:input_type -> hapax.v1.DeletePoolRequest
-	46, // 69: hapax.v1.AdminService.Trace:input_type -> hapax.v1.TraceRequest
-	29, // 70: hapax.v1.AdminService.GetStatus:input_type -> hapax.v1.GetStatusRequest
-	38, // 71: hapax.v1.AdminService.Adopt:input_type -> hapax.v1.AdoptRequest
-	42, // 72: hapax.v1.AdminService.SettleNode:input_type -> hapax.v1.SettleNodeRequest
-	40, // 73: hapax.v1.AdminService.AdoptForeign:input_type -> hapax.v1.AdoptForeignRequest
-	52, // 74: hapax.v1.AdminService.ListPlugins:input_type -> hapax.v1.ListPluginsRequest
-	55, // 75: hapax.v1.AdminService.SetPlugin:input_type -> hapax.v1.SetPluginRequest
-	57, // 76: hapax.v1.AdminService.GetUsage:input_type -> hapax.v1.GetUsageRequest
-	1,  // 77: hapax.v1.AdminService.GetTag:output_type -> hapax.v1.GetTagResponse
-	3,  // 78: hapax.v1.AdminService.ListTags:output_type -> hapax.v1.ListTagsResponse
-	5,  // 79: hapax.v1.AdminService.CreateTag:output_type -> hapax.v1.CreateTagResponse
-	7,  // 80: hapax.v1.AdminService.UpdateTag:output_type -> hapax.v1.UpdateTagResponse
-	9,  // 81: hapax.v1.AdminService.DeleteTag:output_type -> hapax.v1.DeleteTagResponse
-	11, // 82: hapax.v1.AdminService.ListPools:output_type -> hapax.v1.ListPoolsResponse
-	13, // 83: hapax.v1.AdminService.ListWorkers:output_type -> hapax.v1.ListWorkersResponse
-	15, // 84: hapax.v1.AdminService.ListPoolStatuses:output_type -> hapax.v1.ListPoolStatusesResponse
-	19, // 85: hapax.v1.AdminService.ListWorkerStatuses:output_type -> hapax.v1.ListWorkerStatusesResponse
-	21, // 86: hapax.v1.AdminService.GetWorkerStatus:output_type -> hapax.v1.GetWorkerStatusResponse
-	24, // 87: hapax.v1.AdminService.RetireWorker:output_type -> hapax.v1.RetireWorkerResponse
-	26, // 88: hapax.v1.AdminService.CreatePool:output_type -> hapax.v1.CreatePoolResponse
-	28, // 89: hapax.v1.AdminService.DeletePool:output_type -> hapax.v1.DeletePoolResponse
-	47, // 90: hapax.v1.AdminService.Trace:output_type -> hapax.v1.TraceResponse
-	30, // 91: hapax.v1.AdminService.GetStatus:output_type -> hapax.v1.GetStatusResponse
-	39, // 92: hapax.v1.AdminService.Adopt:output_type -> hapax.v1.AdoptResponse
-	43, // 93: hapax.v1.AdminService.SettleNode:output_type -> hapax.v1.SettleNodeResponse
-	41, // 94: hapax.v1.AdminService.AdoptForeign:output_type -> hapax.v1.AdoptForeignResponse
-	53, // 95: hapax.v1.AdminService.ListPlugins:output_type -> hapax.v1.ListPluginsResponse
-	56, // 96: hapax.v1.AdminService.SetPlugin:output_type -> hapax.v1.SetPluginResponse
-	58, // 97: hapax.v1.AdminService.GetUsage:output_type -> hapax.v1.GetUsageResponse
-	77, // [77:98] is the sub-list for method output_type
-	56, // [56:77] is the sub-list for method input_type
-	56, // [56:56] is the sub-list for extension type_name
-	56, // [56:56] is the sub-list for extension extendee
-	0,  // [0:56] is the sub-list for field type_name
+	67, // 13: hapax.v1.WorkerStatus.worker:type_name -> hapax.v1.Worker
+	68, // 14: hapax.v1.WorkerStatus.until:type_name -> google.protobuf.Timestamp
+	68, // 15: hapax.v1.WorkerStatus.free:type_name -> google.protobuf.Timestamp
+	69, // 16: hapax.v1.WorkerStatus.parts:type_name -> hapax.v1.Field
+	67, // 17: hapax.v1.RetireWorkerResponse.worker:type_name -> hapax.v1.Worker
+	66, // 18: hapax.v1.CreatePoolResponse.pool:type_name -> hapax.v1.Pool
+	66, // 19: hapax.v1.DeletePoolResponse.pool:type_name -> hapax.v1.Pool
+	38, // 20: hapax.v1.GetStatusResponse.fence:type_name -> hapax.v1.Fence
+	39, // 21: hapax.v1.GetStatusResponse.nodes:type_name -> hapax.v1.Node
+	39, // 22: hapax.v1.GetStatusResponse.missing:type_name -> hapax.v1.Node
+	37, // 23: hapax.v1.GetStatusResponse.foreign:type_name -> hapax.v1.ForeignStatus
+	34, // 24: hapax.v1.GetStatusResponse.outage_budget:type_name -> hapax.v1.OutageBudget
+	35, // 25: hapax.v1.GetStatusResponse.forecasts:type_name -> hapax.v1.Forecast
+	36, // 26: hapax.v1.GetStatusResponse.alarms:type_name -> hapax.v1.Alarm
+	33, // 27: hapax.v1.GetFleetStatusResponse.nodes:type_name -> hapax.v1.NodeStatus
+	30, // 28: hapax.v1.NodeStatus.status:type_name -> hapax.v1.GetStatusResponse
+	68, // 29: hapax.v1.Forecast.ends:type_name -> google.protobuf.Timestamp
+	68, // 30: hapax.v1.Alarm.since:type_name -> google.protobuf.Timestamp
+	68, // 31: hapax.v1.Fence.at:type_name -> google.protobuf.Timestamp
+	70, // 32: hapax.v1.Node.seen:type_name -> google.protobuf.Duration
+	70, // 33: hapax.v1.Statement.ahead:type_name -> google.protobuf.Duration
+	40, // 34: hapax.v1.AdoptRequest.statement:type_name -> hapax.v1.Statement
+	47, // 35: hapax.v1.AdoptResponse.adoption:type_name -> hapax.v1.Adoption
+	48, // 36: hapax.v1.AdoptForeignResponse.raised:type_name -> hapax.v1.RaisedMark
+	40, // 37: hapax.v1.SettleNodeRequest.statement:type_name -> hapax.v1.Statement
+	47, // 38: hapax.v1.SettleNodeResponse.adoption:type_name -> hapax.v1.Adoption
+	38, // 39: hapax.v1.Adoption.fence:type_name -> hapax.v1.Fence
+	39, // 40: hapax.v1.Adoption.missing:type_name -> hapax.v1.Node
+	39, // 41: hapax.v1.Adoption.stated:type_name -> hapax.v1.Node
+	48, // 42: hapax.v1.Adoption.raised:type_name -> hapax.v1.RaisedMark
+	52, // 43: hapax.v1.TraceFleetResponse.nodes:type_name -> hapax.v1.NodeTrace
+	53, // 44: hapax.v1.NodeTrace.trace:type_name -> hapax.v1.TraceResponse
+	55, // 45: hapax.v1.TraceResponse.lines:type_name -> hapax.v1.TraceLine
+	54, // 46: hapax.v1.TraceResponse.ledger:type_name -> hapax.v1.TraceCoverage
+	54, // 47: hapax.v1.TraceResponse.history:type_name -> hapax.v1.TraceCoverage
+	68, // 48: hapax.v1.TraceCoverage.since:type_name -> google.protobuf.Timestamp
+	68, // 49: hapax.v1.TraceLine.time:type_name -> google.protobuf.Timestamp
+	56, // 50: hapax.v1.TraceLine.grants:type_name -> hapax.v1.TraceGrant
+	57, // 51: hapax.v1.TraceLine.issued:type_name -> hapax.v1.TraceHandout
+	71, // 52: hapax.v1.TraceGrant.grant:type_name -> hapax.v1.Grant
+	68, // 53: hapax.v1.TraceGrant.time:type_name -> google.protobuf.Timestamp
+	68, // 54: hapax.v1.TraceGrant.given_at:type_name -> google.protobuf.Timestamp
+	68, // 55: hapax.v1.TraceHandout.from:type_name -> google.protobuf.Timestamp
+	68, // 56: hapax.v1.TraceHandout.until:type_name -> google.protobuf.Timestamp
+	60, // 57: hapax.v1.ListPluginsResponse.plugins:type_name -> hapax.v1.Plugin
+	60, // 58: hapax.v1.SetPluginResponse.plugin:type_name -> hapax.v1.Plugin
+	72, // 59: hapax.v1.GetUsageResponse.usages:type_name -> hapax.v1.Usage
+	0,  // 60: hapax.v1.AdminService.GetTag:input_type -> hapax.v1.GetTagRequest
+	2,  // 61: hapax.v1.AdminService.ListTags:input_type -> hapax.v1.ListTagsRequest
+	4,  // 62: hapax.v1.AdminService.CreateTag:input_type -> hapax.v1.CreateTagRequest
+	6,  // 63: hapax.v1.AdminService.UpdateTag:input_type -> hapax.v1.UpdateTagRequest
+	8,  // 64: hapax.v1.AdminService.DeleteTag:input_type -> hapax.v1.DeleteTagRequest
+	10, // 65: hapax.v1.AdminService.ListPools:input_type -> hapax.v1.ListPoolsRequest
+	12, // 66: hapax.v1.AdminService.ListWorkers:input_type -> hapax.v1.ListWorkersRequest
+	14, // 67: hapax.v1.AdminService.ListPoolStatuses:input_type -> hapax.v1.ListPoolStatusesRequest
+	18, // 68: hapax.v1.AdminService.ListWorkerStatuses:input_type -> hapax.v1.ListWorkerStatusesRequest
+	20, // 69: hapax.v1.AdminService.GetWorkerStatus:input_type -> hapax.v1.GetWorkerStatusRequest
+	23, // 70: hapax.v1.AdminService.RetireWorker:input_type -> hapax.v1.RetireWorkerRequest
+	25, // 71: hapax.v1.AdminService.CreatePool:input_type -> hapax.v1.CreatePoolRequest
+	27, // 72: hapax.v1.AdminService.DeletePool:input_type -> hapax.v1.DeletePoolRequest
+	49, // 73: hapax.v1.AdminService.Trace:input_type -> hapax.v1.TraceRequest
+	50, // 74: hapax.v1.AdminService.TraceFleet:input_type -> hapax.v1.TraceFleetRequest
+	29, // 75: hapax.v1.AdminService.GetStatus:input_type -> hapax.v1.GetStatusRequest
+	31, // 76: hapax.v1.AdminService.GetFleetStatus:input_type -> hapax.v1.GetFleetStatusRequest
+	41, // 77: hapax.v1.AdminService.Adopt:input_type -> hapax.v1.AdoptRequest
+	45, // 78: hapax.v1.AdminService.SettleNode:input_type -> hapax.v1.SettleNodeRequest
+	43, // 79: hapax.v1.AdminService.AdoptForeign:input_type -> hapax.v1.AdoptForeignRequest
+	58, // 80: hapax.v1.AdminService.ListPlugins:input_type -> hapax.v1.ListPluginsRequest
+	61, // 81: hapax.v1.AdminService.SetPlugin:input_type -> hapax.v1.SetPluginRequest
+	63, // 82: hapax.v1.AdminService.GetUsage:input_type -> hapax.v1.GetUsageRequest
+	1,  // 83: hapax.v1.AdminService.GetTag:output_type -> hapax.v1.GetTagResponse
+	3,  // 84: hapax.v1.AdminService.ListTags:output_type -> hapax.v1.ListTagsResponse
+	5,  // 85: hapax.v1.AdminService.CreateTag:output_type -> hapax.v1.CreateTagResponse
+	7,  // 86: hapax.v1.AdminService.UpdateTag:output_type -> hapax.v1.UpdateTagResponse
+	9,  // 87: hapax.v1.AdminService.DeleteTag:output_type -> hapax.v1.DeleteTagResponse
+	11, // 88: hapax.v1.AdminService.ListPools:output_type -> hapax.v1.ListPoolsResponse
+	13, // 89: hapax.v1.AdminService.ListWorkers:output_type -> hapax.v1.ListWorkersResponse
+	15, // 90: hapax.v1.AdminService.ListPoolStatuses:output_type -> hapax.v1.ListPoolStatusesResponse
+	19, // 91: hapax.v1.AdminService.ListWorkerStatuses:output_type -> hapax.v1.ListWorkerStatusesResponse
+	21, // 92: hapax.v1.AdminService.GetWorkerStatus:output_type -> hapax.v1.GetWorkerStatusResponse
+	24, // 93: hapax.v1.AdminService.RetireWorker:output_type -> hapax.v1.RetireWorkerResponse
+	26, // 94: hapax.v1.AdminService.CreatePool:output_type -> hapax.v1.CreatePoolResponse
+	28, // 95: hapax.v1.AdminService.DeletePool:output_type -> hapax.v1.DeletePoolResponse
+	53, // 96: hapax.v1.AdminService.Trace:output_type -> hapax.v1.TraceResponse
+	51, // 97: hapax.v1.AdminService.TraceFleet:output_type -> hapax.v1.TraceFleetResponse
+	30, // 98: hapax.v1.AdminService.GetStatus:output_type -> hapax.v1.GetStatusResponse
+	32, // 99: hapax.v1.AdminService.GetFleetStatus:output_type -> hapax.v1.GetFleetStatusResponse
+	42, // 100: hapax.v1.AdminService.Adopt:output_type -> hapax.v1.AdoptResponse
+	46, // 101: hapax.v1.AdminService.SettleNode:output_type -> hapax.v1.SettleNodeResponse
+	44, // 102: hapax.v1.AdminService.AdoptForeign:output_type -> hapax.v1.AdoptForeignResponse
+	59, // 103: hapax.v1.AdminService.ListPlugins:output_type -> hapax.v1.ListPluginsResponse
+	62, // 104: hapax.v1.AdminService.SetPlugin:output_type -> hapax.v1.SetPluginResponse
+	64, // 105: hapax.v1.AdminService.GetUsage:output_type -> hapax.v1.GetUsageResponse
+	83, // [83:106] is the sub-list for method output_type
+	60, // [60:83] is the sub-list for method input_type
+	60, // [60:60] is the sub-list for extension type_name
+	60, // [60:60] is the sub-list for extension extendee
+	0,  // [0:60] is the sub-list for field type_name
 }
 
 func init() { file_hapax_v1_admin_proto_init() }
@@ -4350,15 +4726,15 @@ func file_hapax_v1_admin_proto_init() {
 	file_hapax_v1_types_proto_init()
 	file_hapax_v1_admin_proto_msgTypes[6].OneofWrappers = []any{}
 	file_hapax_v1_admin_proto_msgTypes[16].OneofWrappers = []any{}
-	file_hapax_v1_admin_proto_msgTypes[49].OneofWrappers = []any{}
 	file_hapax_v1_admin_proto_msgTypes[55].OneofWrappers = []any{}
+	file_hapax_v1_admin_proto_msgTypes[61].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hapax_v1_admin_proto_rawDesc), len(file_hapax_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   59,
+			NumMessages:   65,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -51,6 +50,7 @@ type fleet struct {
 	Node       string         `json:"node,omitempty"`          // whose that is
 	Answered   int            `json:"answered"`
 	Unanswered []string       `json:"unanswered,omitempty"`
+	why        []string       // each of these did not answer
 }
 
 func statusCommand() *cobra.Command {
@@ -66,8 +66,8 @@ by itself, as in MongoDB.
 
 BUDGET is for how long the server could issue without the store at the present rate, and
 by which tag or pool that is limited; "-" where no time is the limit. With --fleet the
-other nodes are asked, too, at the addresses that they told the store, and shown the same
-token: BUDGET is the least of all then. Each alarm that is up is told on standard error,
+server asks the other nodes, too, at the addresses that they told the store: BUDGET is the
+least of all then. Nodes on other machines answer it with a fleet_key, or over TLS. Each alarm that is up is told on standard error,
 with where the runbook tells what to do.`,
 		Args: arguments(0, 0),
 	}
@@ -80,7 +80,9 @@ with where the runbook tells what to do.`,
 		}
 		all, least := fleetStatus{Status: shortRows(st)}, st.Budget
 		if *inFleet {
-			all.Fleet = askFleet(ctx, c, st)
+			if all.Fleet, err = askFleet(ctx, c, st.Budget); err != nil {
+				return err
+			}
 			least = all.Fleet.Budget
 		}
 		out := newOutput(cmd, *asJSON, "STATE", "STORE", "NODES", "MISSING", "FOUND BY", "AT", "WHY", "DO", "BUDGET", "ALARMS")
@@ -144,61 +146,35 @@ func tellOfEnds(cmd *cobra.Command, j fleetStatus) {
 	if j.Fleet == nil {
 		return
 	}
-	for _, name := range j.Fleet.Unanswered {
-		fmt.Fprintf(cmd.ErrOrStderr(), "hapax: %s did not answer; its budget is not known\n", name)
+	for i, name := range j.Fleet.Unanswered {
+		fmt.Fprintf(cmd.ErrOrStderr(), "hapax: the budget of %s is not known: %s\n", name, j.Fleet.why[i])
 	}
 }
 
-// askFleet asks the other nodes that live for their budgets.
-func askFleet(ctx context.Context, c *remote, st client.Status) *fleet {
-	all := &fleet{Answered: 1, Budget: st.Budget}
-	if all.Budget != nil {
+// askFleet has the server ask the other nodes that live for their budgets.
+func askFleet(ctx context.Context, c *remote, own *client.Budget) (*fleet, error) {
+	nodes, err := c.FleetStatus(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := &fleet{Answered: 1, Budget: own}
+	if own != nil {
 		all.Node = c.address
 	}
-	scheme, _, _ := strings.Cut(c.address, "://")
-	var (
-		asking sync.WaitGroup
-		mu     sync.Mutex // guards all
-	)
-	for _, n := range st.Nodes {
-		if n.Self || !n.IsLive() {
-			continue
-		}
-		asking.Go(func() {
-			budget, err := budgetOf(ctx, c, scheme, n)
-			mu.Lock()
-			defer mu.Unlock()
-			switch {
-			case err != nil:
-				all.Unanswered = append(all.Unanswered, cmp.Or(n.Name, shortRow(n.Row)))
-				return
-			case budget != nil && (all.Budget == nil || budget.Seconds < all.Budget.Seconds):
-				all.Budget, all.Node = budget, cmp.Or(n.Name, shortRow(n.Row))
-			}
+	for _, n := range nodes {
+		switch budget := n.Status.Budget; {
+		case n.Self:
+		case n.Err != "":
+			all.Unanswered = append(all.Unanswered, n.Name)
+			all.why = append(all.why, n.Err)
+		default:
 			all.Answered++
-		})
+			if budget != nil && (all.Budget == nil || budget.Seconds < all.Budget.Seconds) {
+				all.Budget, all.Node = budget, n.Name
+			}
+		}
 	}
-	asking.Wait()
-	slices.Sort(all.Unanswered)
-	return all
-}
-
-// budgetOf asks one node.
-func budgetOf(ctx context.Context, c *remote, scheme string, n client.Node) (*client.Budget, error) {
-	address := n.Address
-	if !strings.Contains(address, "://") {
-		address = scheme + "://" + address
-	}
-	other, err := dial(ctx, address, c.credentials, !c.kept)
-	if err != nil {
-		return nil, err
-	}
-	defer other.Close()
-	st, err := other.Status(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return st.Budget, nil
+	return all, nil
 }
 
 // notServing is the error of a server that is granted nothing.

@@ -32,8 +32,9 @@ func traceCommand() *cobra.Command {
 		Short: "Show which node was granted a number, and who got it",
 		Long: `Trace shows which node was granted a number, when and under which token, or which
 client leased it; and, if the plugin history is on, who got it and when. Each node
-knows only its own grants: give --server for every node. For nodes that do not run,
-give their data directories with --data.
+knows only its own grants: with --fleet the server asks the others, which answer it with a
+fleet_key, or over TLS; or give --server for every node. For nodes that do not run, give
+their data directories with --data.
 
 The verdicts, one a line that the number may be on:
 
@@ -49,6 +50,7 @@ know. Without --server and --data, trace asks the data directory ./hapax-data, t
 the server that runs there if one does, or else the server at 127.0.0.1:8080. The exit code is 1 if nothing is known of the
 number, or no store has the tag.`,
 		Example: `  hapax trace 777 --tag orders
+  hapax trace 777 --tag orders --server http://a:8080 --fleet
   hapax trace 1874244142494674944 --layout leaf --server http://a:8080 --server http://b:8080
   hapax trace INV-20261121-0000018 --tag invoices --code
   hapax trace 777 --tag orders --server http://a:8080 --data /backup/node-b`,
@@ -61,6 +63,7 @@ number, or no store has the tag.`,
 	flags.BoolVar(&req.Code, "code", false, "the argument is a code of the tag; nodes that run can read it")
 	servers := flags.StringArray("server", nil, "URL of a server to ask; may be given several times (or $"+serverEnv+")")
 	data := flags.StringArray("data", nil, "data directory of a node to ask; may be given several times (or $"+dataEnv+")")
+	inFleet := flags.Bool("fleet", false, "have the server ask the other nodes of its store, too; with one --server at most")
 	creds := addCredentials(flags)
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -76,12 +79,15 @@ number, or no store has the tag.`,
 				return err
 			}
 		}
+		if *inFleet && len(*servers) > 1 {
+			return usagef("--fleet and %d times --server exclude each other: every node would be asked by each", len(*servers))
+		}
 		if len(*servers)+len(*data) > maxTraced {
 			return usagef("%d nodes are more than %d", len(*servers)+len(*data), maxTraced)
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), callTimeout)
 		defer cancel()
-		traces, failed := traceAll(ctx, req, tracers(*servers, *data, creds))
+		traces, failed := traceAll(ctx, req, tracers(*servers, *data, creds, *inFleet))
 		if len(traces) == 0 {
 			return failed
 		}
@@ -100,52 +106,56 @@ number, or no store has the tag.`,
 	return cmd
 }
 
-// A tracer asks one node.
-type tracer func(ctx context.Context, req client.TraceRequest) (client.Trace, error)
+// A tracer asks one node, or has it ask all of its store.
+type tracer func(ctx context.Context, req client.TraceRequest) ([]client.Trace, error)
 
 // tracers returns the nodes to ask.
-func tracers(servers, data []string, creds *credentials) (all []tracer) {
+func tracers(servers, data []string, creds *credentials, fleet bool) (all []tracer) {
 	if len(servers)+len(data) == 0 {
 		if address := os.Getenv(serverEnv); address != "" {
 			servers = []string{address}
 		} else if c := server.DefaultConfig(); os.Getenv(dataEnv) == "" && !exists(c.Data) {
-			return []tracer{traceDefault(c, creds)}
+			return []tracer{traceDefault(c, creds, fleet)}
 		} else {
 			data = []string{cmp.Or(os.Getenv(dataEnv), c.Data)}
 		}
 	}
 	for _, address := range servers {
-		all = append(all, traceServer(address, creds, true))
+		all = append(all, traceServer(address, creds, true, fleet))
 	}
 	for _, dir := range data {
 		if !exists(dir) {
-			all = append(all, func(context.Context, client.TraceRequest) (client.Trace, error) {
-				return client.Trace{}, &hapax.ValueError{Field: "--data", Value: dir, Allowed: "the data directory of a node; there is none with this name", Err: hapax.ErrInvalidArgument}
+			all = append(all, func(context.Context, client.TraceRequest) ([]client.Trace, error) {
+				return nil, &hapax.ValueError{Field: "--data", Value: dir, Allowed: "the data directory of a node; there is none with this name", Err: hapax.ErrInvalidArgument}
 			})
 			continue
 		}
-		all = append(all, func(ctx context.Context, req client.TraceRequest) (client.Trace, error) {
+		all = append(all, func(ctx context.Context, req client.TraceRequest) ([]client.Trace, error) {
 			address, trusted := server.Announced(dir)
 			if address != "" && answers(ctx, address) {
-				return traceServer(address, creds, trusted)(ctx, req)
+				return traceServer(address, creds, trusted, fleet)(ctx, req)
 			}
-			return traceFiles(ctx, dir, req)
+			t, err := traceFiles(ctx, dir, req)
+			if err != nil {
+				return nil, err
+			}
+			return []client.Trace{t}, nil
 		})
 	}
 	return all
 }
 
 // traceDefault asks the server that other commands turn to where there is no data directory.
-func traceDefault(c server.Config, creds *credentials) tracer {
+func traceDefault(c server.Config, creds *credentials, fleet bool) tracer {
 	named := os.Getenv(httpEnv) != ""
 	if named {
 		c.HTTP = os.Getenv(httpEnv)
 	}
-	return func(ctx context.Context, req client.TraceRequest) (client.Trace, error) {
+	return func(ctx context.Context, req client.TraceRequest) ([]client.Trace, error) {
 		if address := c.URL(); answers(ctx, address) {
-			return traceServer(address, creds, named)(ctx, req)
+			return traceServer(address, creds, named, fleet)(ctx, req)
 		}
-		return client.Trace{}, fmt.Errorf("no server answers on %s, and there is no data directory %s; give --server or --data of the nodes to ask", c.URL(), c.Data)
+		return nil, fmt.Errorf("no server answers on %s, and there is no data directory %s; give --server or --data of the nodes to ask", c.URL(), c.Data)
 	}
 }
 
@@ -153,25 +163,43 @@ func traceDefault(c server.Config, creds *credentials) tracer {
 func traceAll(ctx context.Context, req client.TraceRequest, nodes []tracer) (traces []client.Trace, err error) {
 	var errs []error
 	for _, ask := range nodes {
-		t, err := ask(ctx, req)
+		told, err := ask(ctx, req)
 		if err != nil {
 			errs = append(errs, err)
-			continue
 		}
-		traces = append(traces, t)
+		traces = append(traces, told...)
 	}
 	return traces, errors.Join(errs...)
 }
 
-// traceServer asks a server.
-func traceServer(address string, creds *credentials, named bool) tracer {
-	return func(ctx context.Context, req client.TraceRequest) (client.Trace, error) {
+// traceServer asks a server, or has it ask all nodes of its store.
+func traceServer(address string, creds *credentials, named, fleet bool) tracer {
+	return func(ctx context.Context, req client.TraceRequest) (all []client.Trace, err error) {
 		r, err := dial(ctx, address, creds, named)
 		if err != nil {
-			return client.Trace{}, err
+			return nil, err
 		}
-		t, err := r.Trace(ctx, req)
-		return t, errors.Join(r.explain(err), r.Close())
+		defer func() { err = errors.Join(err, r.Close()) }()
+		if !fleet {
+			t, err := r.Trace(ctx, req)
+			if err != nil {
+				return nil, r.explain(err)
+			}
+			return []client.Trace{t}, nil
+		}
+		nodes, err := r.FleetTrace(ctx, req)
+		if err != nil {
+			return nil, r.explain(err)
+		}
+		var silent []error
+		for _, n := range nodes {
+			if n.Err != "" {
+				silent = append(silent, fmt.Errorf("%s: %s", n.Name, n.Err))
+				continue
+			}
+			all = append(all, n.Trace)
+		}
+		return all, errors.Join(silent...)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"mime/multipart"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api"
+	"github.com/hapax-id/hapax/internal/fleet"
 	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
@@ -141,7 +141,7 @@ func TestHostileRows(t *testing.T) {
 			store := memstore.New()
 			s := newFleetStand(t, store, map[string]auth.TokenConfig{"ann": config}, func(o *Options) {
 				if keyed {
-					o.FleetKey = key
+					o.Fleet = fleet.New(fleet.Options{Service: o.Service, Policy: o.Policy, Key: key})
 				}
 			})
 			beyond := newStranger(t, func(http.ResponseWriter, *http.Request) {})
@@ -165,7 +165,7 @@ func TestHostileRows(t *testing.T) {
 							break
 						}
 					}
-					if sent > 10*maxAnswer { // what the network holds is beyond that what is read
+					if sent > 10*fleet.MaxAnswer { // what the network holds is beyond that what is read
 						t.Errorf("it was read for %d bytes", sent)
 					}
 				}),
@@ -219,38 +219,6 @@ func TestHostileRows(t *testing.T) {
 				t.Errorf("a redirection was followed: %s", told)
 			}
 		})
-	}
-}
-
-// Where a question may go is judged by the address in the end, whatever the name was.
-func TestMayDial(t *testing.T) {
-	open, closed := newPeers(Options{FleetKey: []byte("a key of the whole fleet")}), newPeers(Options{})
-	for _, tt := range []struct {
-		address      string
-		open, closed bool
-	}{
-		{"127.0.0.1:80", true, true},
-		{"[::1]:80", true, true},
-		{"10.0.0.1:80", true, false},
-		{"[2001:db8::1]:80", true, false},
-		{"169.254.169.254:80", false, false},
-		{"[fe80::1]:80", false, false},
-		{"[fd00:ec2::254]:80", false, false},
-		{"224.0.0.1:80", false, false},
-		{"0.0.0.0:80", false, false},
-		{"[::]:80", false, false},
-		{"255.255.255.255:80", false, false},
-		{"[::ffff:169.254.169.254]:80", false, false},
-	} {
-		if err := open.mayDial("tcp", tt.address, nil); (err == nil) != tt.open {
-			t.Errorf("%s with a key: %v", tt.address, err)
-		}
-		if err := closed.mayDial("tcp", tt.address, nil); (err == nil) != tt.closed {
-			t.Errorf("%s without: %v", tt.address, err)
-		}
-	}
-	if _, err := open.web.Transport.(*http.Transport).DialContext(t.Context(), "tcp", net.JoinHostPort("169.254.169.254", "80")); err == nil || !strings.Contains(err.Error(), "no node has the address") {
-		t.Errorf("it was dialled: %v", err)
 	}
 }
 
@@ -331,7 +299,7 @@ func TestManyTags(t *testing.T) {
 	if len(own.Tags) != maxTagFacts {
 		t.Errorf("facts have %d tags", len(own.Tags))
 	}
-	if text, err := json.Marshal(own); err != nil || len(text) > maxAnswer {
+	if text, err := json.Marshal(own); err != nil || len(text) > fleet.MaxAnswer {
 		t.Errorf("facts have %d bytes, %v", len(text), err)
 	}
 }

@@ -15,11 +15,10 @@
 //
 // Pages are whole without a program in the browser, charts included; the programs refresh
 // them and copy commands. All URLs are relative, so that the console works below any path
-// of a proxy. The nodes ask each other; see peers.
+// of a proxy. What other nodes tell comes from package fleet.
 package console
 
 import (
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -27,6 +26,7 @@ import (
 	"runtime/debug"
 	"strings"
 
+	"github.com/hapax-id/hapax/internal/fleet"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
 	"github.com/hapax-id/hapax/internal/site"
@@ -35,7 +35,7 @@ import (
 // Prefix is where the pages are.
 const Prefix = "/console/"
 
-// Options are what a console is made from. Service is required.
+// Options are what a console is made from. Service and Fleet are required.
 type Options struct {
 	Service *service.Service
 	Policy  *auth.Policy // may be nil
@@ -50,12 +50,7 @@ type Options struct {
 	// it is made. Empty: sessions end with the process.
 	Secrets string
 
-	// FleetKey lets nodes see each other; nil: only those are asked that answer without
-	// it. See peers.
-	FleetKey []byte
-
-	// TLS is how other nodes are dialled; nil: without TLS.
-	TLS func() *tls.Config
+	Fleet *fleet.Fleet // asks the other nodes
 }
 
 // A Console is the handler of the pages. Close must be called.
@@ -66,7 +61,7 @@ type Console struct {
 	sessions *sessions
 	origins  *http.CrossOriginProtection
 	watcher  *watcher
-	peers    *peers
+	peers    peers
 }
 
 // New returns a console, which watches the service until it is closed.
@@ -76,8 +71,9 @@ func New(opts Options) *Console {
 	}
 	c := &Console{
 		opts: opts, svc: opts.Service, mux: http.NewServeMux(), origins: http.NewCrossOriginProtection(),
-		sessions: openSessions(opts), watcher: newWatcher(opts.Service), peers: newPeers(opts),
+		sessions: openSessions(opts), watcher: newWatcher(opts.Service),
 	}
+	opts.Fleet.Tell(aboutConsole, c.tellFacts)
 	for pattern, p := range c.pages() {
 		c.mux.HandleFunc(pattern, c.shown(p))
 	}
@@ -85,7 +81,6 @@ func New(opts Options) *Console {
 	c.mux.HandleFunc("POST "+Prefix+"login", c.login)
 	c.mux.HandleFunc("POST "+Prefix+"logout", c.logout)
 	c.mux.HandleFunc("GET "+Prefix+"assets/{name}", asset)
-	c.mux.HandleFunc("GET "+Prefix+"peer", c.tellPeer)
 	c.mux.HandleFunc("GET "+site.Prefix, site.Serve)
 	c.mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { redirect(w, "console/") })
 	c.mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"io"
 	"log/slog"
 	"maps"
@@ -20,6 +19,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/fleet"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
 	"github.com/hapax-id/hapax/internal/signals"
@@ -56,6 +56,9 @@ func newStandOn(t *testing.T, store driver.Store, tokens map[string]auth.TokenCo
 	o := Options{Service: svc, Policy: policy, Logger: slog.New(slog.DiscardHandler), Log: log, Name: "alpha", URL: "http://alpha:8080", Secrets: filepath.Join(t.TempDir(), "console")}
 	if change != nil {
 		change(&o)
+	}
+	if o.Fleet == nil {
+		o.Fleet = fleet.New(fleet.Options{Service: svc, Policy: policy, Name: o.Name})
 	}
 	s := &stand{Console: New(o), policy: policy}
 	t.Cleanup(s.Close)
@@ -343,7 +346,7 @@ func TestReaders(t *testing.T) {
 			}
 		}
 	}
-	for _, path := range []string{"", "tags", "workers", "fence", "clocks", "decoder", "planner", "log", "series.json", "peer"} {
+	for _, path := range []string{"", "tags", "workers", "fence", "clocks", "decoder", "planner", "log", "series.json"} {
 		status, _, text := s.get(t, Prefix+path)
 		if status != http.StatusOK || strings.Contains(text, `method="post" action="tags`) || strings.Contains(text, `class="danger"`) {
 			t.Errorf("%s: %d, or it offers what eve may not do", path, status)
@@ -394,7 +397,7 @@ func TestSessionsEnd(t *testing.T) {
 	if s.inside(t, second) || !s.inside(t, first) {
 		t.Error("log out ends that session, and no other")
 	}
-	again := New(Options{Service: s.svc, Policy: s.policy, Logger: slog.New(slog.DiscardHandler), Secrets: path})
+	again := New(Options{Service: s.svc, Policy: s.policy, Logger: slog.New(slog.DiscardHandler), Secrets: path, Fleet: fleet.New(fleet.Options{Service: s.svc})})
 	t.Cleanup(again.Close)
 	restarted := &stand{Console: again}
 	if restarted.inside(t, second) || !restarted.inside(t, first) {
@@ -443,52 +446,6 @@ func TestCookie(t *testing.T) {
 		}
 		if w.Header().Get("Location") != "./" || !strings.Contains(w.Header().Get("Content-Security-Policy"), "default-src 'none'") {
 			t.Errorf("%v", w.Header())
-		}
-	}
-}
-
-// Nodes see each other by the fleet key, and nobody else sees anything by it.
-func TestPeers(t *testing.T) {
-	key := []byte("a key of the whole fleet")
-	_, config := token("admin")
-	s := newStand(t, map[string]auth.TokenConfig{"ann": config}, func(o *Options) { o.FleetKey = key })
-	address := strings.TrimPrefix(s.url, "http://")
-	s.peers.self, s.opts.Address = address, address
-	asker := func(key []byte) *peers { return newPeers(Options{FleetKey: key}) }
-
-	if f, err := ask[facts](t.Context(), asker(key), address, ""); err != nil || f.Name != "alpha" || !f.Readiness.Ready {
-		t.Errorf("%+v, %v", f, err)
-	}
-	for name, p := range map[string]*peers{"another key": asker([]byte("another key of a fleet")), "no key": asker(nil)} {
-		if f, err := ask[facts](t.Context(), p, address, ""); err == nil {
-			t.Errorf("%s: %+v", name, f)
-		}
-	}
-	s.opts.Address = "elsewhere:8080" // the question was passed on from there
-	if f, err := ask[facts](t.Context(), asker(key), address, ""); err == nil {
-		t.Errorf("a question to another address: %+v", f)
-	}
-
-	var seen http.Header
-	hostile := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		seen = r.Header.Clone()
-		_, _ = fmt.Fprint(w, `{"name":"alpha","readiness":{"ready":true}}`)
-	}))
-	t.Cleanup(hostile.Close)
-	if f, err := ask[facts](t.Context(), asker(key), strings.TrimPrefix(hostile.URL, "http://"), ""); err == nil {
-		t.Errorf("one without the key is believed: %+v", f)
-	}
-	if seen.Get("Authorization") != "" || seen.Get("Cookie") != "" || strings.Contains(fmt.Sprint(seen), string(key)) {
-		t.Errorf("it was told %v", seen)
-	}
-	moved := httptest.NewServer(http.RedirectHandler(s.url+Prefix+"peer", http.StatusFound))
-	t.Cleanup(moved.Close)
-	if _, err := ask[facts](t.Context(), asker(nil), strings.TrimPrefix(moved.URL, "http://"), ""); err == nil {
-		t.Error("a redirection was followed")
-	}
-	for _, address := range []string{"", "x", "10.0.0.1:80", "db.example:80", "127.0.0.1:80/x?", "user@127.0.0.1:80", "127.0.0.1:80#x"} {
-		if err := asker(nil).mayAsk(address); err == nil {
-			t.Errorf("%q may be asked without a key", address)
 		}
 	}
 }

@@ -31,8 +31,8 @@ type decoderBody struct {
 	Used    string // the layout that was taken
 	Guessed bool
 	Rows    []decoded
-	Traces  []traced // of a single number
-	Answer  string   // what they come to
+	Traces  []api.NodeTrace // of a single number
+	Answer  string          // what they come to
 	From    string
 	Until   string
 	Bounds  *bounds
@@ -182,18 +182,18 @@ func (c *Console) decode(ctx context.Context, b *decoderBody, nodes []nodeView) 
 }
 
 // answerOf returns in a sentence who got a number, as far as any node knows.
-func answerOf(all []traced) string {
+func answerOf(all []api.NodeTrace) string {
 	granted, here := "", ""
 	for _, t := range all {
-		for _, l := range t.Lines {
+		for _, l := range t.Trace.Lines {
 			for _, at := range l.Issued {
-				return fmt.Sprintf("Issued from %s by %s at %s%s.", l.Name, t.Node, stamp(at.From), toWhom(at.Caller))
+				return fmt.Sprintf("Issued from %s by %s at %s%s.", l.Name, t.Name, stamp(at.From), toWhom(at.Caller))
 			}
 			if l.Verdict != api.VerdictGranted && l.Verdict != api.VerdictIssued && l.Verdict != api.VerdictHandedBack {
 				continue
 			}
 			for _, g := range l.Grants {
-				text := fmt.Sprintf("Granted on %s to %s at %s%s.", l.Name, cmp.Or(shown(g.Node), t.Node), stamp(g.Time), toWhom(g.Caller))
+				text := fmt.Sprintf("Granted on %s to %s at %s%s.", l.Name, cmp.Or(shown(g.Node), t.Name), stamp(g.Time), toWhom(g.Caller))
 				if l.Verdict == api.VerdictHandedBack {
 					here = text + " It was given back without being issued."
 				} else {
@@ -320,19 +320,6 @@ func parseTime(field, text string) (time.Time, error) {
 		}
 	}
 	return time.Time{}, invalid(field, text, "a time such as 2026-11-23T04:05:00Z")
-}
-
-// queryOf writes a request as tellPeer reads it, and traceOf reads that.
-func queryOf(req service.TraceRequest) url.Values {
-	q := url.Values{"trace": {req.Text}, "tag": {req.Tag}, "layout": {req.Layout}}
-	if req.Code {
-		q.Set("code", "1")
-	}
-	return q
-}
-
-func traceOf(q url.Values) service.TraceRequest {
-	return service.TraceRequest{Text: q.Get("trace"), Tag: q.Get("tag"), Layout: q.Get("layout"), Code: q.Get("code") != ""}
 }
 
 type plannerBody struct {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/fleet"
 	"github.com/hapax-id/hapax/internal/service/auth"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/witness"
@@ -58,7 +59,7 @@ func (c *Console) showFence(v *visit, status int, b fenceBody) error {
 		if b.Rows == nil {
 			b.Rows = slices.Clone(b.Status.Missing)
 		}
-		slices.SortStableFunc(b.Rows, func(x, y witness.Node) int { return cmp.Compare(weight(x), weight(y)) })
+		slices.SortStableFunc(b.Rows, func(x, y witness.Node) int { return cmp.Compare(fleet.Weight(x), fleet.Weight(y)) })
 		if b.MoreRows = max(0, len(b.Rows)-maxRowsShown); b.MoreRows > 0 {
 			b.Rows = b.Rows[:maxRowsShown]
 		}
@@ -71,24 +72,6 @@ func (c *Console) showFence(v *visit, status int, b fenceBody) error {
 	}
 	c.render(v.w, status, "fence", out)
 	return nil
-}
-
-// weight returns how far down a list a row belongs: those who are missing come first, and
-// those who ended last.
-func weight(n witness.Node) int {
-	switch {
-	case n.State == "missing":
-		return 0
-	case n.Self:
-		return 1
-	case n.State == "left":
-		return 5
-	case n.State == "silent":
-		return 4
-	case n.Seen == 0: // nobody has seen it beat since this process started
-		return 3
-	}
-	return 2
 }
 
 // statement returns the command that says the same as the form.

@@ -77,7 +77,8 @@ var rules = []rule{
 	{"internal/api/rpcapi", []string{"root", "internal/service", "internal/service/define", "internal/service/auth", "internal/wire", "api", "api/hapaxv1", "api/hapaxv1/*", "store/driver", "store/witness", "strategy"}},
 	{"docs", nil},
 	{"internal/site", []string{"root", "docs"}},
-	{"internal/console", []string{"root", "internal/build", "internal/site", "internal/durable", "internal/ledger", "internal/service", "internal/service/define", "internal/service/auth", "internal/signals", "store/driver", "store/witness", "plan", "api"}},
+	{"internal/console", []string{"root", "internal/build", "internal/site", "internal/durable", "internal/fleet", "internal/ledger", "internal/service", "internal/service/define", "internal/service/auth", "internal/signals", "store/driver", "store/witness", "plan", "api"}},
+	{"internal/fleet", []string{"root", "internal/service", "internal/service/auth", "store/witness", "api"}},
 	{"internal/gate", nil},
 	{"internal/peer", nil},
 	{"internal/testserver", []string{"root", "api", "store/memstore", "internal/service", "internal/service/auth", "internal/api/httpapi"}},
@@ -109,7 +110,7 @@ var rules = []rule{
 	{"compat/tinyid/routes", []string{"root", "internal/compat/spring"}},
 	{"compat/leaf", []string{"root", "store/driver", "store/witness", "internal/durable", "internal/compat/keeper", "internal/compat/mysqldb", "internal/compat/marks", "internal/moves"}},
 	{"compat/tinyid", []string{"root", "store/driver", "store/witness", "internal/compat/mysqldb", "internal/compat/marks", "internal/moves"}},
-	{"internal/server", slices.Concat([]string{"root", "identity", "internal/build", "internal/console", "internal/gate", "internal/durable", "internal/journal", "internal/ledger", "store/driver", "store/witness", "codec", "strategy", "api", "internal/service", "internal/service/define", "internal/service/auth", "internal/signals", "internal/api/*", "internal/mount", "internal/mount/*", "compat/*"}, stores)},
+	{"internal/server", slices.Concat([]string{"root", "identity", "internal/build", "internal/console", "internal/fleet", "internal/gate", "internal/durable", "internal/journal", "internal/ledger", "store/driver", "store/witness", "codec", "strategy", "api", "internal/service", "internal/service/define", "internal/service/auth", "internal/signals", "internal/api/*", "internal/mount", "internal/mount/*", "compat/*"}, stores)},
 	{"internal/cli", []string{"root", "internal/build", "store/driver", "store/witness", "api", "client", "plan", "internal/mount", "internal/moves", "internal/audit", "internal/dump", "internal/durable", "internal/ledger", "internal/server", "internal/service", "internal/service/define", "internal/service/auth", "internal/signals", "internal/supervise", "internal/testserver", "strategy"}},
 	{"server", []string{"store/driver", "strategy", "internal/cli"}},
 	{"internal/e2e", nil}, // tests alone

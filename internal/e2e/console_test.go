@@ -154,16 +154,26 @@ func TestConsoleFleet(t *testing.T) {
 		"the console that is off":                   {f.nodes["off"].url + "/console/", http.StatusNotFound},
 		"the root of the one whose console is off":  {f.nodes["off"].url + "/", http.StatusNotFound},
 		"a page of the one whose console is off":    {f.nodes["off"].url + "/console/login", http.StatusNotFound},
-		"facts of the one whose console is off":     {f.nodes["off"].url + "/console/peer", http.StatusNotFound},
-		"facts, with a token that may see":          {f.console("b") + "peer", http.StatusOK},
+		"facts of the one whose console is off":     {f.nodes["off"].url + "/fleet?about=console", http.StatusNotImplemented},
+		"facts, with a token that may see":          {f.nodes["b"].url + "/fleet?about=console", http.StatusOK},
 		"the programming interface of the same one": {f.nodes["off"].url + "/v1/tags", http.StatusOK},
 	} {
 		if status, text := f.ask(http.MethodGet, tt.address, f.admin); status != tt.want {
 			t.Errorf("%s: %d, want %d: %.300s", what, status, tt.want, text)
 		}
 	}
-	if status, text := f.ask(http.MethodGet, f.console("b")+"peer", ""); status != http.StatusUnauthorized {
+	if status, text := f.ask(http.MethodGet, f.nodes["b"].url+"/fleet?about=status", ""); status != http.StatusUnauthorized {
 		t.Errorf("facts without a token or the key: %d: %.300s", status, text)
+	}
+	f.take("off", "orders", 1)
+	traced := runWith(t, f.dir, "", []string{"HAPAX_TOKEN=" + f.admin}, "trace", "1", "--tag", "orders", "--fleet", "--server", f.nodes["b"].url)
+	for _, name := range []string{"a", "b", "off"} {
+		if !strings.Contains(traced.out, "node\t"+f.called(name)) && !strings.Contains(traced.out, "/"+name+"\tledger") {
+			t.Errorf("a trace of the fleet does not have the ledger of %s:\n%s", name, traced.out)
+		}
+	}
+	if traced.code != 1 || !strings.Contains(traced.out, "verdict\tgranted") || !strings.Contains(traced.err, f.called("other")+": it does not let this node see it") {
+		t.Errorf("a trace of the fleet: exit code %d\n%s\n%s", traced.code, traced.out, traced.err)
 	}
 }
 

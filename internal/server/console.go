@@ -12,6 +12,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/console"
+	"github.com/hapax-id/hapax/internal/fleet"
 	"github.com/hapax-id/hapax/internal/mount"
 )
 
@@ -59,26 +60,38 @@ func (ls listeners) administering() net.Listener {
 	return ls.http
 }
 
+// openFleet makes what asks the other nodes of the store, and answers them.
+func (s *server) openFleet() {
+	opts := fleet.Options{
+		Service: s.service, Policy: s.policy,
+		Name: newOpener(s.config, s.log).nodeName(), Address: s.config.address, Key: s.fleetKey,
+	}
+	if s.certs != nil {
+		opts.TLS = func() *tls.Config { return s.certs.asClient(len(s.fleetKey) > 0) }
+	}
+	s.fleet = fleet.New(opts)
+}
+
 // openConsole makes the console, unless it is off.
 func (s *server) openConsole(log *console.Log) {
 	if !s.config.Console {
 		return
 	}
-	opts := console.Options{
-		Service: s.service, Policy: s.policy, Logger: s.log, Log: log,
+	s.console = console.New(console.Options{
+		Service: s.service, Policy: s.policy, Logger: s.log, Log: log, Fleet: s.fleet,
 		Name: newOpener(s.config, s.log).nodeName(), Address: s.config.address, URL: s.url(s.listeners.administering()),
-		Secrets: filepath.Join(s.config.Data, consoleFile), FleetKey: s.fleetKey,
-	}
-	if s.certs != nil {
-		opts.TLS = func() *tls.Config { return s.certs.asClient(len(s.fleetKey) > 0) }
-	}
-	s.console = console.New(opts)
+		Secrets: filepath.Join(s.config.Data, consoleFile),
+	})
 }
 
-// consoleRoutes are those of a listener.
-func (s *server) consoleRoutes(l net.Listener) map[string]http.Handler {
+// adminRoutes are those that only the listener that administers has, beside the API's.
+func (s *server) adminRoutes(l net.Listener) map[string]http.Handler {
 	routes := map[string]http.Handler{}
-	if s.console != nil && s.administers(l) {
+	if !s.administers(l) {
+		return routes
+	}
+	routes[fleet.Path] = s.fleet
+	if s.console != nil {
 		for _, pattern := range s.console.Routes() {
 			routes[pattern] = s.console
 		}

@@ -214,8 +214,8 @@ func (s *shop) open(n *node) {
 	s.t.Cleanup(n.end)
 }
 
-// A fleet is what three nodes did.
-type fleet struct {
+// A floorFleet is what three nodes did.
+type floorFleet struct {
 	began   time.Time     // when they first wrote, by their clock
 	opening time.Duration // how long they took until then
 	raised  bool          // a mark was behind, and they said so
@@ -223,7 +223,7 @@ type fleet struct {
 }
 
 // issue has each of three nodes write rows with numbers, and returns after their end.
-func (s *shop) issue(dir string, batches int) (f fleet) {
+func (s *shop) issue(dir string, batches int) (f floorFleet) {
 	s.t.Helper()
 	var nodes [3]*node
 	var wg sync.WaitGroup

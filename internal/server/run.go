@@ -22,6 +22,7 @@ import (
 	"github.com/hapax-id/hapax/internal/api/httpapi"
 	"github.com/hapax-id/hapax/internal/api/respapi"
 	"github.com/hapax-id/hapax/internal/console"
+	"github.com/hapax-id/hapax/internal/fleet"
 	"github.com/hapax-id/hapax/internal/gate"
 	"github.com/hapax-id/hapax/internal/ledger"
 	"github.com/hapax-id/hapax/internal/service"
@@ -70,6 +71,7 @@ func Run(ctx context.Context, leaving <-chan struct{}, c Config, reload func() (
 		log.Warn("there are no such settings; the variables are ignored", "variables", strings.Join(unknown, ", "))
 	}
 	s.reload, s.level = reload, level
+	s.openFleet()
 	s.openConsole(remembered)
 	return s.run(ctx, leaving)
 }
@@ -86,6 +88,7 @@ type server struct {
 	sights    *sights                // what raises alarms beside the service
 	notifier  *notifier              // may be nil
 	telemetry *telemetry             // may be nil
+	fleet     *fleet.Fleet           // asks other nodes, and answers them
 	console   *console.Console       // nil: it is off
 	fleetKey  []byte                 // nil: none
 	reload    func() (Config, error) // may be nil

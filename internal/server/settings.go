@@ -107,7 +107,7 @@ var settings = []Setting{
 		func(c *Config) *string { return &c.Advertise }),
 	boolean("console", true, "Serve the web console, at / of the HTTP listener, or of admin_http where that is set",
 		func(c *Config) *bool { return &c.Console }),
-	text("fleet_key", "", "File with a key, the same on all nodes, by which their consoles see each other; empty: a console sees those nodes that listen on loopback or, over TLS, that know its certificate. 16 to 1024 bytes, such as openssl rand -hex 32 prints",
+	text("fleet_key", "", "File with a key, the same on all nodes, by which they ask each other for what the console, status --fleet and trace --fleet show; empty: only nodes that listen on loopback or, over TLS, that know its certificate are asked. 16 to 1024 bytes, such as openssl rand -hex 32 prints",
 		func(c *Config) *string { return &c.FleetKey }),
 	text("witness", "", "File, outside the store, that records what this node has used; empty for the file witness in the data directory. On another disk it outlives that directory",
 		func(c *Config) *string { return &c.Witness }),

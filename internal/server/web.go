@@ -45,11 +45,11 @@ func (s *server) newWeb(ctx context.Context, l net.Listener, policy *auth.Policy
 	if policy.HasTokens() { // which no browser sends by itself
 		hosts = nil
 	}
-	routes := rpcapi.New(s.service, rpcapi.Options{Policy: policy, Stopping: ctx.Done(), Logger: s.log})
+	routes := rpcapi.New(s.service, rpcapi.Options{Policy: policy, Stopping: ctx.Done(), Logger: s.log, Fleet: s.fleet})
 	if l == s.listeners.http {
 		maps.Copy(routes, s.mounts.routes())
 	}
-	maps.Copy(routes, s.consoleRoutes(l))
+	maps.Copy(routes, s.adminRoutes(l))
 	web := &http.Server{
 		Handler: s.telemetry.traced(httpapi.New(s.service, httpapi.Options{
 			LoopbackOnly: isLoopback(l),

@@ -30,6 +30,20 @@ func NewServerStatus(s api.Status) *hapaxv1.GetStatusResponse {
 	return m
 }
 
+// NewFleetStatus returns the message of how the nodes of a fleet stand.
+func NewFleetStatus(all []api.NodeStatus) *hapaxv1.GetFleetStatusResponse {
+	return &hapaxv1.GetFleetStatusResponse{Nodes: each(all, func(n api.NodeStatus) *hapaxv1.NodeStatus {
+		return &hapaxv1.NodeStatus{Name: n.Name, Self: n.Self, Error: n.Err, Status: NewServerStatus(n.Status)}
+	})}
+}
+
+// FleetStatus returns how the nodes of a message stand.
+func FleetStatus(m *hapaxv1.GetFleetStatusResponse) []api.NodeStatus {
+	return each(m.GetNodes(), func(n *hapaxv1.NodeStatus) api.NodeStatus {
+		return api.NodeStatus{Name: n.GetName(), Self: n.GetSelf(), Err: n.GetError(), Status: ServerStatus(n.GetStatus())}
+	})
+}
+
 // ServerStatus returns how the server of a message stands.
 func ServerStatus(m *hapaxv1.GetStatusResponse) api.Status {
 	s := api.Status{

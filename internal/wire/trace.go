@@ -27,6 +27,20 @@ func Trace(m *hapaxv1.TraceResponse) api.Trace {
 	}
 }
 
+// NewFleetTrace returns the message of what the nodes of a fleet know of a number.
+func NewFleetTrace(all []api.NodeTrace) *hapaxv1.TraceFleetResponse {
+	return &hapaxv1.TraceFleetResponse{Nodes: each(all, func(n api.NodeTrace) *hapaxv1.NodeTrace {
+		return &hapaxv1.NodeTrace{Name: n.Name, Error: n.Err, Trace: NewTrace(n.Trace)}
+	})}
+}
+
+// FleetTrace returns what the nodes of a message know of a number.
+func FleetTrace(m *hapaxv1.TraceFleetResponse) []api.NodeTrace {
+	return each(m.GetNodes(), func(n *hapaxv1.NodeTrace) api.NodeTrace {
+		return api.NodeTrace{Name: n.GetName(), Err: n.GetError(), Trace: Trace(n.GetTrace())}
+	})
+}
+
 // orEmpty returns a list that JSON shows as one, even without entries.
 func orEmpty[T any](all []T) []T {
 	if all == nil {

@@ -66,8 +66,13 @@ const (
 	AdminServiceDeletePoolProcedure = "/hapax.v1.AdminService/DeletePool"
 	// AdminServiceTraceProcedure is the fully-qualified name of the AdminService's Trace RPC.
 	AdminServiceTraceProcedure = "/hapax.v1.AdminService/Trace"
+	// AdminServiceTraceFleetProcedure is the fully-qualified name of the AdminService's TraceFleet RPC.
+	AdminServiceTraceFleetProcedure = "/hapax.v1.AdminService/TraceFleet"
 	// AdminServiceGetStatusProcedure is the fully-qualified name of the AdminService's GetStatus RPC.
 	AdminServiceGetStatusProcedure = "/hapax.v1.AdminService/GetStatus"
+	// AdminServiceGetFleetStatusProcedure is the fully-qualified name of the AdminService's
+	// GetFleetStatus RPC.
+	AdminServiceGetFleetStatusProcedure = "/hapax.v1.AdminService/GetFleetStatus"
 	// AdminServiceAdoptProcedure is the fully-qualified name of the AdminService's Adopt RPC.
 	AdminServiceAdoptProcedure = "/hapax.v1.AdminService/Adopt"
 	// AdminServiceSettleNodeProcedure is the fully-qualified name of the AdminService's SettleNode RPC.
@@ -114,8 +119,12 @@ type AdminServiceClient interface {
 	DeletePool(context.Context, *hapaxv1.DeletePoolRequest) (*hapaxv1.DeletePoolResponse, error)
 	// Tells what this node knows of a number: the node that was granted it, and the caller that got it.
 	Trace(context.Context, *hapaxv1.TraceRequest) (*hapaxv1.TraceResponse, error)
+	// Tells what each living node of the store knows of a number: this node asks the others.
+	TraceFleet(context.Context, *hapaxv1.TraceFleetRequest) (*hapaxv1.TraceFleetResponse, error)
 	// Tells whether this node is granted anything, and which nodes there are.
 	GetStatus(context.Context, *hapaxv1.GetStatusRequest) (*hapaxv1.GetStatusResponse, error)
+	// Tells how each living node of the store stands: this node asks the others.
+	GetFleetStatus(context.Context, *hapaxv1.GetFleetStatusRequest) (*hapaxv1.GetFleetStatusResponse, error)
 	// Decides that the store, as it is now, is to be used, and speaks for all processes
 	// that are missing.
 	Adopt(context.Context, *hapaxv1.AdoptRequest) (*hapaxv1.AdoptResponse, error)
@@ -226,10 +235,22 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(adminServiceMethods.ByName("Trace")),
 			connect.WithClientOptions(opts...),
 		),
+		traceFleet: connect.NewClient[hapaxv1.TraceFleetRequest, hapaxv1.TraceFleetResponse](
+			httpClient,
+			baseURL+AdminServiceTraceFleetProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("TraceFleet")),
+			connect.WithClientOptions(opts...),
+		),
 		getStatus: connect.NewClient[hapaxv1.GetStatusRequest, hapaxv1.GetStatusResponse](
 			httpClient,
 			baseURL+AdminServiceGetStatusProcedure,
 			connect.WithSchema(adminServiceMethods.ByName("GetStatus")),
+			connect.WithClientOptions(opts...),
+		),
+		getFleetStatus: connect.NewClient[hapaxv1.GetFleetStatusRequest, hapaxv1.GetFleetStatusResponse](
+			httpClient,
+			baseURL+AdminServiceGetFleetStatusProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("GetFleetStatus")),
 			connect.WithClientOptions(opts...),
 		),
 		adopt: connect.NewClient[hapaxv1.AdoptRequest, hapaxv1.AdoptResponse](
@@ -287,7 +308,9 @@ type adminServiceClient struct {
 	createPool         *connect.Client[hapaxv1.CreatePoolRequest, hapaxv1.CreatePoolResponse]
 	deletePool         *connect.Client[hapaxv1.DeletePoolRequest, hapaxv1.DeletePoolResponse]
 	trace              *connect.Client[hapaxv1.TraceRequest, hapaxv1.TraceResponse]
+	traceFleet         *connect.Client[hapaxv1.TraceFleetRequest, hapaxv1.TraceFleetResponse]
 	getStatus          *connect.Client[hapaxv1.GetStatusRequest, hapaxv1.GetStatusResponse]
+	getFleetStatus     *connect.Client[hapaxv1.GetFleetStatusRequest, hapaxv1.GetFleetStatusResponse]
 	adopt              *connect.Client[hapaxv1.AdoptRequest, hapaxv1.AdoptResponse]
 	settleNode         *connect.Client[hapaxv1.SettleNodeRequest, hapaxv1.SettleNodeResponse]
 	adoptForeign       *connect.Client[hapaxv1.AdoptForeignRequest, hapaxv1.AdoptForeignResponse]
@@ -422,9 +445,27 @@ func (c *adminServiceClient) Trace(ctx context.Context, req *hapaxv1.TraceReques
 	return nil, err
 }
 
+// TraceFleet calls hapax.v1.AdminService.TraceFleet.
+func (c *adminServiceClient) TraceFleet(ctx context.Context, req *hapaxv1.TraceFleetRequest) (*hapaxv1.TraceFleetResponse, error) {
+	response, err := c.traceFleet.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // GetStatus calls hapax.v1.AdminService.GetStatus.
 func (c *adminServiceClient) GetStatus(ctx context.Context, req *hapaxv1.GetStatusRequest) (*hapaxv1.GetStatusResponse, error) {
 	response, err := c.getStatus.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// GetFleetStatus calls hapax.v1.AdminService.GetFleetStatus.
+func (c *adminServiceClient) GetFleetStatus(ctx context.Context, req *hapaxv1.GetFleetStatusRequest) (*hapaxv1.GetFleetStatusResponse, error) {
+	response, err := c.getFleetStatus.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -515,8 +556,12 @@ type AdminServiceHandler interface {
 	DeletePool(context.Context, *hapaxv1.DeletePoolRequest) (*hapaxv1.DeletePoolResponse, error)
 	// Tells what this node knows of a number: the node that was granted it, and the caller that got it.
 	Trace(context.Context, *hapaxv1.TraceRequest) (*hapaxv1.TraceResponse, error)
+	// Tells what each living node of the store knows of a number: this node asks the others.
+	TraceFleet(context.Context, *hapaxv1.TraceFleetRequest) (*hapaxv1.TraceFleetResponse, error)
 	// Tells whether this node is granted anything, and which nodes there are.
 	GetStatus(context.Context, *hapaxv1.GetStatusRequest) (*hapaxv1.GetStatusResponse, error)
+	// Tells how each living node of the store stands: this node asks the others.
+	GetFleetStatus(context.Context, *hapaxv1.GetFleetStatusRequest) (*hapaxv1.GetFleetStatusResponse, error)
 	// Decides that the store, as it is now, is to be used, and speaks for all processes
 	// that are missing.
 	Adopt(context.Context, *hapaxv1.AdoptRequest) (*hapaxv1.AdoptResponse, error)
@@ -623,10 +668,22 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(adminServiceMethods.ByName("Trace")),
 		connect.WithHandlerOptions(opts...),
 	)
+	adminServiceTraceFleetHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceTraceFleetProcedure,
+		svc.TraceFleet,
+		connect.WithSchema(adminServiceMethods.ByName("TraceFleet")),
+		connect.WithHandlerOptions(opts...),
+	)
 	adminServiceGetStatusHandler := connect.NewUnaryHandlerSimple(
 		AdminServiceGetStatusProcedure,
 		svc.GetStatus,
 		connect.WithSchema(adminServiceMethods.ByName("GetStatus")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceGetFleetStatusHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceGetFleetStatusProcedure,
+		svc.GetFleetStatus,
+		connect.WithSchema(adminServiceMethods.ByName("GetFleetStatus")),
 		connect.WithHandlerOptions(opts...),
 	)
 	adminServiceAdoptHandler := connect.NewUnaryHandlerSimple(
@@ -695,8 +752,12 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 			adminServiceDeletePoolHandler.ServeHTTP(w, r)
 		case AdminServiceTraceProcedure:
 			adminServiceTraceHandler.ServeHTTP(w, r)
+		case AdminServiceTraceFleetProcedure:
+			adminServiceTraceFleetHandler.ServeHTTP(w, r)
 		case AdminServiceGetStatusProcedure:
 			adminServiceGetStatusHandler.ServeHTTP(w, r)
+		case AdminServiceGetFleetStatusProcedure:
+			adminServiceGetFleetStatusHandler.ServeHTTP(w, r)
 		case AdminServiceAdoptProcedure:
 			adminServiceAdoptHandler.ServeHTTP(w, r)
 		case AdminServiceSettleNodeProcedure:
@@ -774,8 +835,16 @@ func (UnimplementedAdminServiceHandler) Trace(context.Context, *hapaxv1.TraceReq
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hapax.v1.AdminService.Trace is not implemented"))
 }
 
+func (UnimplementedAdminServiceHandler) TraceFleet(context.Context, *hapaxv1.TraceFleetRequest) (*hapaxv1.TraceFleetResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hapax.v1.AdminService.TraceFleet is not implemented"))
+}
+
 func (UnimplementedAdminServiceHandler) GetStatus(context.Context, *hapaxv1.GetStatusRequest) (*hapaxv1.GetStatusResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hapax.v1.AdminService.GetStatus is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) GetFleetStatus(context.Context, *hapaxv1.GetFleetStatusRequest) (*hapaxv1.GetFleetStatusResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hapax.v1.AdminService.GetFleetStatus is not implemented"))
 }
 
 func (UnimplementedAdminServiceHandler) Adopt(context.Context, *hapaxv1.AdoptRequest) (*hapaxv1.AdoptResponse, error) {

@@ -19,7 +19,10 @@ import (
 var _ hapaxv1connect.AdminServiceHandler = (*adminServer)(nil)
 
 // adminServer serves hapax.v1.AdminService.
-type adminServer struct{ store driver.Store }
+type adminServer struct {
+	store driver.Store
+	fleet Fleet // nil: other nodes are not asked
+}
 
 // GetTag implements hapaxv1connect.AdminServiceHandler.
 func (s *adminServer) GetTag(ctx context.Context, req *hapaxv1.GetTagRequest) (*hapaxv1.GetTagResponse, error) {
@@ -220,6 +223,16 @@ func (s *adminServer) GetStatus(ctx context.Context, _ *hapaxv1.GetStatusRequest
 	return wire.NewServerStatus(o.Status(ctx)), nil
 }
 
+// GetFleetStatus implements hapaxv1connect.AdminServiceHandler.
+func (s *adminServer) GetFleetStatus(ctx context.Context, _ *hapaxv1.GetFleetStatusRequest) (*hapaxv1.GetFleetStatusResponse, error) {
+	if s.fleet == nil {
+		return nil, errNoFleet
+	}
+	return wire.NewFleetStatus(s.fleet.Status(ctx)), nil
+}
+
+var errNoFleet = fmt.Errorf("%w: this server asks no other nodes", hapax.ErrNotSupported)
+
 // Adopt implements hapaxv1connect.AdminServiceHandler.
 func (s *adminServer) Adopt(ctx context.Context, req *hapaxv1.AdoptRequest) (*hapaxv1.AdoptResponse, error) {
 	a, err := s.adopt(ctx, "", req.GetStatement())
@@ -280,6 +293,18 @@ func (s *adminServer) Trace(ctx context.Context, req *hapaxv1.TraceRequest) (*ha
 		return nil, err
 	}
 	return wire.NewTrace(t), nil
+}
+
+// TraceFleet implements hapaxv1connect.AdminServiceHandler.
+func (s *adminServer) TraceFleet(ctx context.Context, req *hapaxv1.TraceFleetRequest) (*hapaxv1.TraceFleetResponse, error) {
+	if s.fleet == nil {
+		return nil, errNoFleet
+	}
+	all, err := s.fleet.Trace(ctx, service.TraceRequest{Text: req.GetNumber(), Code: req.GetCode(), Tag: req.GetTag(), Layout: req.GetLayout()})
+	if err != nil {
+		return nil, err
+	}
+	return wire.NewFleetTrace(all), nil
 }
 
 // ListPlugins implements hapaxv1connect.AdminServiceHandler.

@@ -40,7 +40,7 @@ func TestEveryProcedureForEachCredential(t *testing.T) {
 	}
 	everyPool := slices.Concat(pool, []string{"AdminService/ListPools", "AdminService/ListPoolStatuses"})
 	operate := []string{
-		"AdminService/Trace", "AdminService/GetStatus", "AdminService/Adopt", "AdminService/AdoptForeign", "AdminService/SettleNode", "AdminService/ListPlugins", "AdminService/SetPlugin",
+		"AdminService/Trace", "AdminService/TraceFleet", "AdminService/GetStatus", "AdminService/GetFleetStatus", "AdminService/Adopt", "AdminService/AdoptForeign", "AdminService/SettleNode", "AdminService/ListPlugins", "AdminService/SetPlugin",
 	}
 	list := []string{"AdminService/ListTags"}
 	mine, other := []string{"mine"}, []string{"other"}

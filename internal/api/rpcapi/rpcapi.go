@@ -29,6 +29,7 @@ import (
 	"connectrpc.com/grpcreflect"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/api/hapaxv1/hapaxv1connect"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
@@ -68,12 +69,21 @@ type Options struct {
 	// for none.
 	Policy *auth.Policy
 
+	// Fleet asks the other nodes of the store; nil: they are not asked.
+	Fleet Fleet
+
 	// Stopping, if set, is closed when the server is about to stop: streams end
 	// then with ErrClosed, instead of being cut off.
 	Stopping <-chan struct{}
 
 	// Logger receives panics; default slog.Default().
 	Logger *slog.Logger
+}
+
+// A Fleet asks all nodes of a store.
+type Fleet interface {
+	Status(ctx context.Context) []api.NodeStatus
+	Trace(ctx context.Context, req service.TraceRequest) ([]api.NodeTrace, error)
 }
 
 func (o Options) withDefaults() Options {
@@ -102,7 +112,7 @@ func New(svc *service.Service, opts Options) map[string]http.Handler {
 	mount := func(path string, h http.Handler) { routes[path] = uncached(opts.known(svc, framed(svc, h))) }
 	mount(hapaxv1connect.NewIssueServiceHandler(&issueServer{svc: svc, stopping: opts.Stopping}, shared...))
 	mount(hapaxv1connect.NewLeaseServiceHandler(&leaseServer{store: serviceStore{svc}, validity: opts.Validity}, shared...))
-	mount(hapaxv1connect.NewAdminServiceHandler(&adminServer{store: serviceStore{svc}}, append(slices.Clip(shared), connect.WithConditionalHandlerOptions(statements))...))
+	mount(hapaxv1connect.NewAdminServiceHandler(&adminServer{store: serviceStore{svc}, fleet: opts.Fleet}, append(slices.Clip(shared), connect.WithConditionalHandlerOptions(statements))...))
 	mount(grpchealth.NewHandler(health{svc}, append(slices.Clip(shared), connect.WithReadMaxBytes(maxProbe))...))
 	reflector := grpcreflect.NewStaticReflector(services...)
 	mount(grpcreflect.NewHandlerV1(reflector, shared...))
