@@ -71,7 +71,7 @@ type cursor struct {
 	skipped atomic.Int64 // cursors passed over without being issued
 	_       [48]byte
 	// next is the next cursor to issue. Every issue writes it, so no word that others read
-	// at the same time is on its cache line; a struct that embeds a cursor sees to what follows it.
+	// at the same time is on its cache line; a struct that embeds a cursor keeps the fields behind it off that line.
 	next atomic.Int64
 }
 

@@ -198,7 +198,7 @@ func namesBelow(cmd *cobra.Command) (names []string) {
 }
 
 // unknownCommand refuses a subcommand that there is not, also where --help follows: cobra
-// answers that with the help of what is above it.
+// answers that with the help of the parent command.
 func unknownCommand(root *cobra.Command, args []string) error {
 	cmd, rest, err := root.Find(args)
 	if err != nil || !cmd.HasSubCommands() || cmd.Args == nil {

@@ -13,7 +13,7 @@ import (
 // A progressBar keeps one line of a terminal up to date.
 type progressBar struct {
 	w     io.Writer // nil: no terminal
-	width int       // of what stands there
+	width int       // of the line on the terminal
 }
 
 func newProgressBar(w io.Writer) *progressBar {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// doorLines is how long the list of what the root exports may be, and what it must send
-// its readers to: one who issues numbers, one who writes a store, one who writes a strategy.
+// doorLines bounds the list of the root's exports, and doorSends has the sentences that lead its
+// readers on: users, authors of stores and authors of strategies.
 const doorLines = 90
 
 var doorSends = []string{

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// sleepers are the tests that sleep by the real clock, each with what it sleeps for. A
+// sleepers are the tests that sleep by the real clock, each with its reason. A
 // test waits for a state, with internal/patience: this list only gets shorter.
 var sleepers = map[string]string{
 	// By a clock that is virtual, which the rule cannot see: their callers are in bubbles.

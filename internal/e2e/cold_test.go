@@ -112,8 +112,8 @@ func firstUsesOver(t *testing.T, clients int) {
 	t.Logf("%d tags used for the first time over %d connections: %.0f tags/s", tags, clients, tags/time.Since(began).Seconds())
 }
 
-// A server keeps 1,500 bytes at most of a tag that it was asked for once, with what its
-// witness and its store remember of it.
+// A server keeps 1,500 bytes at most of a tag that it was asked for once, the memory of its
+// witness and its store included.
 func TestIdleTagsAreSmall(t *testing.T) { idleTagsAreSmall(t, 10_000) }
 
 func TestIdleTagsAreSmallSoak(t *testing.T) {

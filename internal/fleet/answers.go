@@ -17,7 +17,7 @@ const (
 	aboutTrace  = "trace"
 )
 
-// tellStatus leaves out the nodes: who asks has the rows.
+// tellStatus leaves out the nodes: the asking node has their rows.
 func (f *Fleet) tellStatus(ctx context.Context, _ url.Values) (any, error) {
 	st := f.opts.Service.Status(ctx)
 	st.Nodes, st.Missing = nil, nil

@@ -4,9 +4,9 @@
 //	console, API ---> Status, Trace, Ask ---> the rows of the store ---> GET /fleet of each node
 //	                                          say where nodes are        a Teller answers
 //
-// The addresses come from the store, where anybody may have written who can write there. So
-// nothing that is sent to one is of use to it: no token of anybody ever, and of the fleet key only
-// a code of the one address and a random word. See sealer.
+// The addresses come from the store, and anybody with the right to write there may have written
+// them. So a node sends nothing of use to a stranger: no token ever, and of the fleet key only a
+// code over the one address and a random word. See sealer.
 package fleet
 
 import (

@@ -15,7 +15,7 @@ import (
 // Header carries the proof of a question, and over TLS that of an answer.
 const Header = "Hapax-Fleet"
 
-// A sealer has the fleet key. docs/fleet-key.md says what it protects and against whom.
+// A sealer is the fleet key, which proves and encrypts. docs/between-nodes.md says what it protects against.
 type sealer []byte
 
 // The purposes of codes, which keep a code of one kind from being taken for one of another.

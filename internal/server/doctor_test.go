@@ -13,8 +13,8 @@ import (
 	"github.com/hapax-id/hapax/store/sqlstore/mysqlstore"
 )
 
-// A user who lacks a right that a server needs is told of by doctor, as the server would
-// be: before there is a store, and where there is one. One who has them all is not.
+// Doctor tells of a missing right as the server would: before there is a store, and where there is
+// one. It tells nothing of a user with all rights.
 func TestDoctorTriesTheRights(t *testing.T) {
 	const tables = "SELECT, INSERT, UPDATE, DELETE"
 	for _, engine := range []string{"mysql", "postgres"} {

@@ -49,7 +49,7 @@ const manyWrong = 10
 // that it is not ready, and serves on; a nil channel is never closed.
 //
 // On SIGHUP it calls reload, unless that is nil, and takes over the tokens and the
-// level of the log of what it returns; and it reads the certificates anew.
+// log level of the result; and it reads the certificates anew.
 //
 // What keeps it from starting comes as one error: a *hapax.ValueError for a
 // setting, and what OpenNode returns.

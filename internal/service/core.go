@@ -26,7 +26,7 @@ type core struct {
 	strategies *strategy.Registry
 	metrics    *metrics
 
-	// observe is the one way up: parts tell of what happened, and know nothing of the listeners.
+	// observe is the one way up: parts tell of events, and know nothing of the listeners.
 	observe func(hapax.Event)
 
 	life     context.Context // ends with Close

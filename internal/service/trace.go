@@ -25,7 +25,7 @@ type TraceRequest struct {
 	Layout string // name or spec
 }
 
-// tracer finds out who was granted a number.
+// tracer finds the grantee of a number.
 type tracer struct {
 	*core
 	*codes

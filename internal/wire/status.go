@@ -111,7 +111,7 @@ func alarm(m *hapaxv1.Alarm) api.Alarm {
 	return api.Alarm{Name: m.GetName(), About: m.GetAbout(), Detail: m.GetDetail(), Since: m.GetSince().AsTime(), See: m.GetSee()}
 }
 
-// NewAdoption returns the message of what a statement found and did.
+// NewAdoption returns the message of an adoption.
 func NewAdoption(a api.Adoption) *hapaxv1.Adoption {
 	return &hapaxv1.Adoption{
 		StoreId: a.StoreID, Other: a.Other, Fence: newFence(a.Fence), Spoke: int64(a.Spoke),
@@ -127,7 +127,7 @@ func Adoption(m *hapaxv1.Adoption) api.Adoption {
 	}
 }
 
-// NewForeignAdoption returns the message of what a statement about a foreign table did.
+// NewForeignAdoption returns the message of an adoption in a foreign table.
 func NewForeignAdoption(a api.ForeignAdoption) *hapaxv1.AdoptForeignResponse {
 	return &hapaxv1.AdoptForeignResponse{Why: a.Why, Skipped: a.Skipped, Raised: each(a.Raised, newRaised)}
 }

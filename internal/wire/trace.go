@@ -12,7 +12,7 @@ import (
 	"github.com/hapax-id/hapax/api/hapaxv1"
 )
 
-// NewTrace returns the message of what a node knows of a number.
+// NewTrace returns the message of a trace.
 func NewTrace(t api.Trace) *hapaxv1.TraceResponse {
 	return &hapaxv1.TraceResponse{
 		Number: int64(t.Number), Node: t.Node, Lines: each(t.Lines, newTraceLine), More: t.More, Ledger: newCoverage(t.Ledger), History: newCoverage(t.History),
@@ -27,14 +27,14 @@ func Trace(m *hapaxv1.TraceResponse) api.Trace {
 	}
 }
 
-// NewFleetTrace returns the message of what the nodes of a fleet know of a number.
+// NewFleetTrace returns the message of the traces of a fleet.
 func NewFleetTrace(all []api.NodeTrace) *hapaxv1.TraceFleetResponse {
 	return &hapaxv1.TraceFleetResponse{Nodes: each(all, func(n api.NodeTrace) *hapaxv1.NodeTrace {
 		return &hapaxv1.NodeTrace{Name: n.Name, Error: n.Err, Trace: NewTrace(n.Trace)}
 	})}
 }
 
-// FleetTrace returns what the nodes of a message know of a number.
+// FleetTrace returns the traces of a message.
 func FleetTrace(m *hapaxv1.TraceFleetResponse) []api.NodeTrace {
 	return each(m.GetNodes(), func(n *hapaxv1.NodeTrace) api.NodeTrace {
 		return api.NodeTrace{Name: n.GetName(), Err: n.GetError(), Trace: Trace(n.GetTrace())}
@@ -128,7 +128,7 @@ func Plugin(m *hapaxv1.Plugin) api.Plugin {
 	}
 }
 
-// NewUsage returns the message of what a plugin has counted.
+// NewUsage returns the message of a plugin's count.
 func NewUsage(u api.Usage) *hapaxv1.Usage {
 	m := &hapaxv1.Usage{
 		Plugin: u.Plugin, Tag: u.Tag, Caller: u.Caller, Window: durationpb.New(time.Duration(u.Window)), Current: int64(u.Current), Previous: int64(u.Previous),

@@ -8,7 +8,7 @@ import (
 	"github.com/hapax-id/hapax"
 )
 
-// A parameter that the driver would leave out is named, with what was probably meant.
+// A parameter that the driver would leave out is named, with the one probably meant.
 func TestMistypedParameters(t *testing.T) {
 	for given, meant := range map[string]string{
 		"replicast=rs": "replicaSet", "retrywrite=true": "retryWrites", "serverSelectionTimeout=5000": "serverSelectionTimeoutMS", "authsorce=admin": "authSource",

@@ -30,7 +30,7 @@ func dump(t testing.TB, c *redis.Client) map[string]string {
 	return all
 }
 
-// A store of another format is refused by its number, with what to do, and left as it is.
+// A store of another format is refused by its number, with advice, and left as it is.
 func TestOtherFormat(t *testing.T) {
 	srv := testservers.Redis(t, "--appendfsync", "always")
 	c, ctx := raw(t, srv), t.Context()

@@ -110,7 +110,7 @@ type statements struct {
 	whole, meta, metaInsert, metaClosed, clock, scan, get string
 	steps                                                 []string // see postgresSteps
 
-	names *strings.Replacer // of the tables, and of what is read of a value
+	names *strings.Replacer // of the tables, and of the expression that reads a value
 }
 
 // fromHere ends a query that applies only in the store that it names.

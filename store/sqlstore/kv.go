@@ -155,7 +155,7 @@ func (s *Store) read(ctx context.Context, c *sql.Conn, query string, args []any,
 func (d *dialect) value(key driver.Key, raw []byte) ([]byte, error) {
 	value := raw
 	if digits, escaped := bytes.CutPrefix(raw, []byte(escape)); escaped && d.texts {
-		value, _ = hex.AppendDecode(nil, digits) // of what is wrong nothing fits
+		value, _ = hex.AppendDecode(nil, digits) // malformed hex gives a value that fits nothing
 		if !bytes.Equal(d.text(value), raw) {
 			value = nil
 		}

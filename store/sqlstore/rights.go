@@ -18,8 +18,8 @@ var (
 	rightToCreate = "CREATE TABLE {meta}_probe (LIKE {meta}_there_is_none)"
 )
 
-// mayAll returns the error with which the server refuses the account what a store needs,
-// for who only looks: it shows before a server is started.
+// mayAll returns the error with which the server refuses the account a right that a store needs.
+// A command that only looks shows it before a server is started.
 func (s *Store) mayAll(ctx context.Context, c *sql.Conn) error {
 	creates := false
 	for _, statement := range rights {

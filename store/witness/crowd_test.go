@@ -211,8 +211,8 @@ func TestHinderedNodeSaysSo(t *testing.T) {
 	})
 }
 
-// The command that speaks for a missing node has the floor that is proposed to an operator
-// who asks what it would do, on every node that refuses; and it is good.
+// The command that speaks for a missing node has the floor that a dry run proposes, on
+// every node that refuses; and the floor is good.
 func TestCommandNamesTheFloor(t *testing.T) {
 	world(t, func(t *testing.T, f *fleet) {
 		a, b, gone := f.start("a"), f.start("b"), f.start("c")

@@ -85,7 +85,7 @@ func TestFinderBeginsAnew(t *testing.T) {
 	}
 }
 
-// A decision of many is whole again once its parts are read; it tells of nobody who is missing.
+// A decision of many is whole again once its parts are read; it names no missing node.
 func TestDecisionOfMany(t *testing.T) {
 	d := decision{decisionID: decisionID{1, "D"}, Stated: map[string]statement{}}
 	for i := range 2*decisionRows + 5 {

@@ -398,8 +398,8 @@ func (r *runner) one(ctx context.Context, m mutant) (res result, isNew bool, err
 	return res, true, nil
 }
 
-// order sorts tests by what they are likely to notice of a mutant for their time: first comes the
-// one that noticed it before.
+// order sorts tests by their chance of noticing a mutant for the time they take; the one that
+// noticed it before comes first.
 func (r *runner) order(tests []*test, m mutant, noticed string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

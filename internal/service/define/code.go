@@ -175,7 +175,7 @@ func (k Keys) Revive(was hapax.Tag, t Tag, given string) (Tag, error) {
 }
 
 // Same reports whether a spec that is given, read as a new one or as one in use, is
-// that which is stored.
+// the stored one.
 func (k Keys) Same(tag string, given, stored Extra) bool {
 	in, err := k.codec(tag, stored.Spec, stored.Zone, false)
 	if err != nil {

@@ -44,7 +44,7 @@ func TestURL(t *testing.T) {
 	}
 }
 
-// A parameter that is almost one of a connection is named, with what was probably meant, and
+// A parameter that is almost one of a connection is named, with the one probably meant, and
 // so is one that libpq alone has.
 func TestMistypedParameters(t *testing.T) {
 	for given, meant := range map[string]string{

@@ -57,7 +57,7 @@ func shippedFiles() accounting.Case {
 	}
 }
 
-// The files that uid-generator ships are imported as they are, with the whole of what they
+// The files that uid-generator ships are imported as they are, with everything they
 // say: the time of the cached one's default layout is over, and with the numbers in use
 // there is one to go on with.
 func TestShippedFiles(t *testing.T) {

@@ -71,7 +71,7 @@ func shippedFiles() accounting.Case {
 	}
 }
 
-// Each file that Vesta ships is imported as it is, with the whole of what it says, or it is
+// Each file that Vesta ships is imported as it is, with everything it says, or it is
 // refused for what it is.
 func TestShippedFiles(t *testing.T) {
 	dir := shippedFiles().Write(t)
