@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/hapax-id/hapax/internal/compat/testdb"
 	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
@@ -75,7 +76,7 @@ func (p *page) serve(line string) *serving {
 // testLeafPage follows the page from the first command to the way back.
 func testLeafPage(t *testing.T, server *testservers.Server) {
 	testservers.Require(t, []string{"curl"})
-	db := newForeignDB(t, server, leafTable, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('test', 4711, 10), ('it''s', 1, 10)")
+	db := newForeignDB(t, server, testdb.Leaf, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('test', 4711, 10), ('it''s', 1, 10)")
 	keeper := testservers.ZooKeeper(t)
 	putLeafNode(t, keeper, "demo", "10.0.0.1:8080-0000000000", time.Now().Add(-time.Hour))
 	account := db.limited("p@ss", "SELECT, UPDATE ON leaf_alloc")
@@ -130,7 +131,7 @@ leaf.snowflake.port=8080
 // testTinyIDPage does the same for TinyID.
 func testTinyIDPage(t *testing.T, server *testservers.Server) {
 	testservers.Require(t, []string{"curl"})
-	db := newForeignDB(t, server, append(tinyidTables, strings.Split(strings.TrimSuffix(strings.TrimSpace(blocks(t, "docs/coming-from-tinyid.md", "sql")[0]), ";"), ";\n")...)...)
+	db := newForeignDB(t, server, append(testdb.TinyID, strings.Split(strings.TrimSuffix(strings.TrimSpace(blocks(t, "docs/coming-from-tinyid.md", "sql")[0]), ";"), ";\n")...)...)
 	account := db.limited("geheim", "SELECT, UPDATE ON tiny_id_info;SELECT ON tiny_id_token")
 	dir, at, other := t.TempDir(), freeAddress(t), freeAddress(t)
 	write(t, dir, "application.properties", fmt.Sprintf(`server.port=9999

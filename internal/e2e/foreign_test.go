@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"crypto/rand"
 	"database/sql"
 	"fmt"
 	"io"
@@ -13,46 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hapax-id/hapax/internal/compat/testdb"
 	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
-	"github.com/hapax-id/hapax/store/sqlstore/mysqlstore"
 )
-
-// leafTable and tinyidTables are what the foreign systems' own scripts make.
-const leafTable = `CREATE TABLE leaf_alloc (
-	biz_tag varchar(128) NOT NULL DEFAULT '',
-	max_id bigint(20) NOT NULL DEFAULT '1',
-	step int(11) NOT NULL,
-	description varchar(256) DEFAULT NULL,
-	update_time timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP,
-	PRIMARY KEY (biz_tag)
-) ENGINE=InnoDB`
-
-var tinyidTables = []string{
-	`CREATE TABLE tiny_id_info (
-	id bigint(20) unsigned NOT NULL AUTO_INCREMENT,
-	biz_type varchar(63) NOT NULL DEFAULT '',
-	begin_id bigint(20) NOT NULL DEFAULT '0',
-	max_id bigint(20) NOT NULL DEFAULT '0',
-	step int(11) DEFAULT '0',
-	delta int(11) NOT NULL DEFAULT '1',
-	remainder int(11) NOT NULL DEFAULT '0',
-	create_time timestamp NOT NULL DEFAULT '2010-01-01 00:00:00',
-	update_time timestamp NOT NULL DEFAULT '2010-01-01 00:00:00',
-	version bigint(20) NOT NULL DEFAULT '0',
-	PRIMARY KEY (id),
-	UNIQUE KEY uniq_biz_type (biz_type)
-) ENGINE=InnoDB DEFAULT CHARSET=utf8`,
-	`CREATE TABLE tiny_id_token (
-	id int(11) unsigned NOT NULL AUTO_INCREMENT,
-	token varchar(255) NOT NULL DEFAULT '',
-	biz_type varchar(63) NOT NULL DEFAULT '',
-	remark varchar(255) NOT NULL DEFAULT '',
-	create_time timestamp NOT NULL DEFAULT '2010-01-01 00:00:00',
-	update_time timestamp NOT NULL DEFAULT '2010-01-01 00:00:00',
-	PRIMARY KEY (id)
-) ENGINE=InnoDB DEFAULT CHARSET=utf8`,
-}
 
 // TestForeignTables runs against one server; each part has databases of its own.
 func TestForeignTables(t *testing.T) {
@@ -86,29 +49,13 @@ type foreignDB struct {
 // newForeignDB makes a database and runs statements in it.
 func newForeignDB(t *testing.T, server *testservers.Server, statements ...string) foreignDB {
 	t.Helper()
-	at, err := url.Parse(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	root, err := mysqlstore.OpenDB(at.String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	name := "f" + strings.ToLower(rand.Text())
-	foreignDB{DB: root, t: t}.run("CREATE DATABASE " + name)
-	if err := root.Close(); err != nil {
-		t.Fatal(err)
-	}
-	at.Path = "/" + name
-	db, err := mysqlstore.OpenDB(at.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := testdb.New(t, server, statements...)
 	db.SetMaxIdleConns(0) // another session in the database is a sign of life
-	t.Cleanup(func() { _ = db.Close() })
-	d := foreignDB{db, t, at.String(), at.Host, name}
-	d.run(statements...)
-	return d
+	at, err := url.Parse(db.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return foreignDB{db.DB, t, db.URL, at.Host, db.Name}
 }
 
 func (d foreignDB) run(statements ...string) {

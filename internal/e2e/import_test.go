@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hapax-id/hapax/internal/compat/testdb"
 	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
@@ -46,7 +47,7 @@ func write(t *testing.T, dir, name, text string) string {
 // What import leaf prints is what serve reads, without a password in it; and the move
 // to native tags goes on above the rows.
 func testImportLeaf(t *testing.T, server *testservers.Server) {
-	db := newForeignDB(t, server, leafTable, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('test', 4711, 10), ('big', 1000000, 1000), ('bad', 1, 0)")
+	db := newForeignDB(t, server, testdb.Leaf, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('test', 4711, 10), ('big', 1000000, 1000), ('bad', 1, 0)")
 	account := db.limited("p@ss:w/rd", "SELECT, UPDATE ON leaf_alloc")
 	dir, at := t.TempDir(), freeAddress(t)
 	properties := write(t, dir, "leaf.properties", fmt.Sprintf(`leaf.name=demo
@@ -185,7 +186,7 @@ func TestImportLeafTree(t *testing.T) {
 
 // The same for TinyID, whose clients go on with their tokens.
 func testImportTinyID(t *testing.T, server *testservers.Server) {
-	db := newForeignDB(t, server, append(tinyidTables, "INSERT INTO tiny_id_info (biz_type, max_id, step, delta, remainder, version) VALUES ('test', 100, 10, 1, 0, 1), ('odd', 1000, 10, 2, 1, 1)",
+	db := newForeignDB(t, server, append(testdb.TinyID, "INSERT INTO tiny_id_info (biz_type, max_id, step, delta, remainder, version) VALUES ('test', 100, 10, 1, 0, 1), ('odd', 1000, 10, 2, 1, 1)",
 		"INSERT INTO tiny_id_token (token, biz_type) VALUES ('0f673adf80504e2eaa552f5d791b644c', 'test'), ('0f673adf80504e2eaa552f5d791b644c', 'odd')")...)
 	account := db.limited("geheim", "SELECT, UPDATE ON tiny_id_info;SELECT ON tiny_id_token")
 	dir, at := t.TempDir(), freeAddress(t)

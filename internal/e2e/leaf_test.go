@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/hapax-id/hapax/internal/compat/testdb"
 	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
@@ -21,7 +22,7 @@ import (
 // One command serves Leaf's segment route over a table that its own script has made
 // and that was filled by hand, and counts on from the row.
 func testLeafTable(t *testing.T, server *testservers.Server) {
-	db := newForeignDB(t, server, leafTable, "INSERT INTO leaf_alloc (biz_tag, max_id, step, description) VALUES ('test', 4711, 100, 'by hand')")
+	db := newForeignDB(t, server, testdb.Leaf, "INSERT INTO leaf_alloc (biz_tag, max_id, step, description) VALUES ('test', 4711, 100, 'by hand')")
 	at := freeAddress(t)
 	s := serve(t, t.TempDir(), nil, "--compat", fmt.Sprintf(`{leaf: {table: %q, http: %q}}`, db.url, at))
 	for i := range 250 {
@@ -129,7 +130,7 @@ func beside(t *testing.T, compat, path string, actor func(taken *takenSet, stop 
 }
 
 func testLeafBesideItsNodes(t *testing.T, server *testservers.Server) {
-	db := newForeignDB(t, server, leafTable, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('test', 1, 50)")
+	db := newForeignDB(t, server, testdb.Leaf, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('test', 1, 50)")
 	beside(t, fmt.Sprintf(`{leaf: {table: %q, http: %%q}}`, db.url), "/api/segment/get/test",
 		func(taken *takenSet, stop <-chan struct{}) { leafActor(t, db.DB, taken, stop) })
 }
@@ -137,7 +138,7 @@ func testLeafBesideItsNodes(t *testing.T, server *testservers.Server) {
 // A row that was set back is refused for good, also by the node after a restart,
 // until an operator adopts the table; the other rows go on.
 func testLeafTableSetBack(t *testing.T, server *testservers.Server) {
-	db := newForeignDB(t, server, leafTable, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('test', 1000, 10), ('other', 1, 10), ('broken', 1, 0)")
+	db := newForeignDB(t, server, testdb.Leaf, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('test', 1000, 10), ('other', 1, 10), ('broken', 1, 0)")
 	at, dir := freeAddress(t), t.TempDir()
 	compat := fmt.Sprintf(`{leaf: {table: %q, http: %q}}`, db.url, at)
 	s := serve(t, dir, nil, "--compat", compat)

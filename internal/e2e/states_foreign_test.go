@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/hapax-id/hapax/internal/compat/testdb"
 	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
@@ -74,7 +75,7 @@ var foreignStates = []stateTest{
 	{
 		name: "foreign row reset", beside: true, degraded: true, command: "hapax adopt --foreign leaf test", alarms: []string{"beside_down", "cannot_issue"}, alerts: []string{"HapaxAnswersRefused", "HapaxBesideDown", "HapaxCannotIssue", "HapaxFenced", "HapaxStoreUnsafe"},
 		enter: func(r *stateRig) *serving {
-			db := newForeignDB(r.t, testservers.SharedMariaDB(r.t), leafTable, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('test', 1000, 1)")
+			db := newForeignDB(r.t, testservers.SharedMariaDB(r.t), testdb.Leaf, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('test', 1000, 1)")
 			at := freeAddress(r.t)
 			s := r.node("a", fmt.Sprintf("compat: {leaf: {table: %q, http: %q}}\n", db.url, at))
 			r.issues(s, "orders")
@@ -89,7 +90,7 @@ var foreignStates = []stateTest{
 		name: "foreign table away", beside: true, degraded: true, alarms: []string{"beside_down", "budget_low"}, alerts: []string{"HapaxBesideDown", "HapaxBudgetLow", "HapaxCannotIssue"},
 		enter: func(r *stateRig) *serving {
 			server := testservers.SharedMariaDB(r.t)
-			db := newForeignDB(r.t, server, leafTable, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('test', 1000, 1)")
+			db := newForeignDB(r.t, server, testdb.Leaf, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('test', 1000, 1)")
 			proxy := testservers.NewProxy(r.t, server.Addr)
 			at := freeAddress(r.t)
 			s := r.node("a", fmt.Sprintf("store_timeout: 500ms\ncompat: {leaf: {table: %q, http: %q}}\n", proxy.URL(db.url), at))

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hapax-id/hapax/internal/compat/testdb"
 	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
@@ -17,7 +18,7 @@ import (
 const tinyidToken = "0f673adf80504e2eaa552f5d791b644c"
 
 func newTinyIDDatabase(t *testing.T, server *testservers.Server, row string) foreignDB {
-	return newForeignDB(t, server, append(tinyidTables,
+	return newForeignDB(t, server, append(testdb.TinyID,
 		"INSERT INTO tiny_id_info (biz_type, begin_id, max_id, step, delta, remainder, create_time, update_time, version) VALUES "+row,
 		"INSERT INTO tiny_id_token (token, biz_type, remark, create_time, update_time) VALUES ('"+tinyidToken+"', 'test', '', NOW(), NOW())")...)
 }
