@@ -13,7 +13,7 @@ RUN = $(GO) run ./internal/testservers/share $(GO) test -vet=off -p 4
 # Those that take longest come first, so that the others fill the time in which they wait.
 PACKAGES = ./internal/e2e ./store/... ./internal/server . ./client ./compat/redismongo ./internal/mount/sequences ./...
 
-.PHONY: quick test tests vet systems cross modules foreign race fuzz bench bench-rpc bench-redis bench-http bench-latency bench-tags lint generate fresh soak deps release release-test manifests site mutants clients
+.PHONY: quick test tests vet systems cross modules foreign race fuzz bench bench-rpc bench-redis bench-http bench-latency bench-tags lint form generate fresh soak deps release release-test manifests site mutants clients
 
 # A minute to know.
 quick:
@@ -83,11 +83,14 @@ bench-tags:
 	HAPAX_TEST_SOAK=1 $(GO) test -count=1 -v -timeout 30m -run '^(TestFirstUseSoak|TestIdleTagsAreSmallSoak|TestMillionTagsSoak)$$' ./internal/e2e
 	$(GO) test -run '^$$' -bench '^BenchmarkGuardedGrant$$' -benchtime 500ms -timeout 30m ./internal/server
 
-lint: fresh
-	.ci/words
+lint: fresh form
 	cd proto && $(TOOL) buf lint
-	@unformatted=$$($(TOOL) gofumpt -l .); test -z "$$unformatted" || { echo "not formatted with gofumpt:"; echo "$$unformatted"; exit 1; }
 	for m in $(MODULES); do (cd $$m && $(TOOL) golangci-lint run --config $(CURDIR)/.golangci.yml ./... && $(TOOL) staticcheck ./...) || exit; done
+
+# The part of lint that takes seconds, also where no tool was compiled before.
+form:
+	.ci/words
+	@unformatted=$$($(TOOL) gofumpt -l .); test -z "$$unformatted" || { echo "not formatted with gofumpt:"; echo "$$unformatted"; exit 1; }
 
 # Writes the code of the RPC API from proto/; needs no network.
 generate:

@@ -268,7 +268,9 @@ func TestEditedByHand(t *testing.T) {
 		return `{"kind":"segment","start":1,"step":1000,"min_step":1000,"max_step":1000000,"delta":1,"mark":` + with + `}`
 	}
 	for i, value := range []any{
-		5000.0, int32(5000), int64(5000), nil, bson.D{{Key: "mark", Value: int64(5000)}}, "", "{}",
+		5000.0, int32(5000), int64(5000), nil,
+		bson.D{{Key: "mark", Value: int64(5000)}},
+		"", "{}",
 		mark("5000.5"), mark(`"5000"`), mark("null"), mark("-5"), mark("1e3"), mark("9223372036854775808"),
 	} {
 		name := fmt.Sprint("t", i)

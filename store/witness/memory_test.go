@@ -69,8 +69,13 @@ func TestWritesOnce(t *testing.T) {
 		own  own
 		want int
 	}{
-		{l, row, own{Grants: 2}, 1}, {l, row, own{Grants: 2}, 1}, {l, row, own{Grants: 1}, 1}, {l, "", own{Grants: 9}, 1},
-		{l, row, own{Grants: 3}, 2}, {latch{State: Refusing}, row, own{Grants: 3}, 3}, {latch{State: Refusing}, "2-r", own{}, 3},
+		{l, row, own{Grants: 2}, 1},
+		{l, row, own{Grants: 2}, 1},
+		{l, row, own{Grants: 1}, 1},
+		{l, "", own{Grants: 9}, 1},
+		{l, row, own{Grants: 3}, 2},
+		{latch{State: Refusing}, row, own{Grants: 3}, 3},
+		{latch{State: Refusing}, "2-r", own{}, 3},
 	} {
 		if err := w.setLatch(v.l, v.row, v.own, 5); err != nil || syncs() != v.want {
 			t.Errorf("latch %d is written: %v, %d syncs; want %d", i, err, syncs(), v.want)
