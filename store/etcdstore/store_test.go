@@ -17,6 +17,7 @@ import (
 	"github.com/hapax-id/hapax/internal/testservers"
 	guard "github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/etcdstore"
+	"github.com/hapax-id/hapax/store/internal/coordtest"
 	"github.com/hapax-id/hapax/store/storetest"
 )
 
@@ -219,4 +220,20 @@ func TestNew(t *testing.T) {
 	if _, err := c.Get(t.Context(), "x"); err != nil {
 		t.Errorf("the client after Close: %v", err)
 	}
+}
+
+// TestEditedByHand: a tag whose key somebody has written blocks its own line alone.
+func TestEditedByHand(t *testing.T) {
+	t.Parallel()
+	server := testservers.SharedEtcd(t)
+	c, prefix := client(t, server), rand.Text()
+	s, err := etcdstore.Open(t.Context(), server.URL+"/"+prefix, etcdstore.Options{Timeout: patience.Call})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	coordtest.EditedByHand(t, s, func(tag, value string) error {
+		_, err := c.Put(context.Background(), prefix+"/tags/"+tag, value)
+		return err
+	})
 }

@@ -3,8 +3,6 @@ package mongostore
 import (
 	"bytes"
 	"context"
-	"fmt"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"unicode/utf8"
@@ -13,7 +11,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/driver"
 )
 
@@ -55,18 +52,28 @@ func (v value) MarshalBSONValue() (byte, []byte, error) {
 	return byte(kind), data, err
 }
 
-// UnmarshalBSONValue implements bson.ValueUnmarshaler.
-func (v *value) UnmarshalBSONValue(kind byte, data []byte) error {
-	raw := bson.RawValue{Type: bson.Type(kind), Value: data}
-	if text, ok := raw.StringValueOK(); ok {
-		*v = value(text)
-		return nil
+// valueIn is the value in a document. One that is empty where it is none, or is longer than a row may
+// be, blocks its own row alone: it equals nothing that is expected.
+func valueIn(raw bson.RawValue) value {
+	if text, ok := raw.StringValueOK(); ok && len(text) <= driver.MaxValueBytes {
+		return value(text)
 	}
-	if _, data, ok := raw.BinaryOK(); ok {
-		*v = slices.Clone(data)
-		return nil
+	if _, data, ok := raw.BinaryOK(); ok && len(data) <= driver.MaxValueBytes {
+		return append(value{}, data...)
 	}
-	return fmt.Errorf("%w: mongodb: a value is stored as %s, not as a string", hapax.ErrStoreCorrupt, raw.Type)
+	return value{}
+}
+
+// documentIn reads a document, and reports whether it names a store: one that does not is none of
+// ours, and has no value.
+func documentIn(raw bson.Raw) (d document, named bool) {
+	d.Key, _ = raw.Lookup("_id").StringValueOK()
+	d.By, _ = raw.Lookup("by").ObjectIDOK()
+	d.Value = value{}
+	if d.Store, named = raw.Lookup("store").StringValueOK(); named {
+		d.Value = valueIn(raw.Lookup("value"))
+	}
+	return d, named
 }
 
 // rowKey returns the _id of a row. Names have no control characters.
@@ -104,16 +111,26 @@ func (s *space) find(ctx context.Context, c *mongo.Collection, id any, opts *opt
 	if err != nil {
 		return nil, err
 	}
+	defer func() { _ = cursor.Close(ctx) }()
 	var docs []document
-	if err := cursor.All(ctx, &docs); err != nil {
+	sure := false
+	for cursor.Next(ctx) {
+		d, named := documentIn(cursor.Current)
+		if named {
+			if err := s.same(d.Store); err != nil {
+				return nil, err
+			}
+			sure = true
+		}
+		docs = append(docs, d)
+	}
+	if err := cursor.Err(); err != nil {
 		return nil, err
 	}
-	for _, d := range docs {
-		if err := s.same(d.Store); err != nil {
-			return nil, err
-		}
+	if !sure && len(docs) > 0 {
+		err = s.check(ctx)
 	}
-	return docs, nil
+	return docs, err
 }
 
 // Get implements driver.KV. It is a round trip for tags and one for other rows, and another

@@ -2,6 +2,7 @@ package mongostore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -258,12 +259,29 @@ func TestOtherFormat(t *testing.T) {
 	}
 }
 
+// blocksItself expects that a tag cannot be read, and that nothing else is concerned.
+func blocksItself(t testing.TB, s *mongostore.Store, name string) {
+	t.Helper()
+	_, err := s.Tag(t.Context(), name)
+	if _, ok := errors.AsType[*driver.UnreadableError](err); !ok {
+		t.Errorf("%s: read with %v; want an error of this tag alone", name, err)
+	}
+	if tags, err := s.Tags(t.Context(), "", 10); err != nil || !slices.Contains(tags, hapax.Tag{Name: name, Kind: hapax.KindUnreadable}) {
+		t.Errorf("%s: the tags are %.300v, %v", name, tags, err)
+	}
+	if tags, err := s.TagsNamed(t.Context(), []string{"good", name}); err != nil || len(tags) != 1 || tags[0].Name != "good" {
+		t.Errorf("%s: the tags by name are %.300v, %v", name, tags, err)
+	}
+	allocate(t, s, "good", 1)
+}
+
 // TestEditedByHand: what a hand's edit made of a tag is refused where it is none, not rounded
 // and not guessed.
 func TestEditedByHand(t *testing.T) {
 	srv := own(t)
 	s, fresh := open(t, srv.URL, mongostore.Options{}), open(t, srv.URL, mongostore.Options{})
 	db, ctx := raw(t, srv), t.Context()
+	create(t, s, hapax.Tag{Name: "good"})
 	mark := func(with string) string {
 		return `{"kind":"segment","start":1,"step":1000,"min_step":1000,"max_step":1000000,"delta":1,"mark":` + with + `}`
 	}
@@ -271,6 +289,10 @@ func TestEditedByHand(t *testing.T) {
 		5000.0, int32(5000), int64(5000), nil,
 		bson.D{{Key: "mark", Value: int64(5000)}},
 		"", "{}",
+		bson.A{mark("5000")},
+		[]byte{},
+		[]byte(mark("5000")[1:]),
+		strings.Repeat("1", driver.MaxValueBytes+1), make([]byte, 1<<20),
 		mark("5000.5"), mark(`"5000"`), mark("null"), mark("-5"), mark("1e3"), mark("9223372036854775808"),
 	} {
 		name := fmt.Sprint("t", i)
@@ -279,11 +301,28 @@ func TestEditedByHand(t *testing.T) {
 		for _, handle := range []*mongostore.Store{s, fresh} {
 			for _, n := range []int64{1, 0} {
 				a, err := handle.Allocate(ctx, name, n, "")
-				if wantErr(t, fmt.Sprintf("value %v (%T), granted %v", value, value, a.Grant), err, hapax.ErrStoreCorrupt); err == nil {
+				if wantErr(t, fmt.Sprintf("value %.80v (%T), granted %v", value, value, a.Grant), err, hapax.ErrStoreCorrupt); err == nil {
 					break
 				}
 			}
+			blocksItself(t, handle, name)
 		}
+		must[*mongo.DeleteResult](t)(db.Collection("hapax_tags").DeleteOne(ctx, bson.D{{Key: "_id", Value: name}}))
+	}
+	for what, change := range map[string]bson.D{
+		"no value":      {{Key: "$unset", Value: bson.D{{Key: "value", Value: ""}}}},
+		"no store":      {{Key: "$unset", Value: bson.D{{Key: "store", Value: ""}}}},
+		"another store": {{Key: "$set", Value: bson.D{{Key: "store", Value: int64(1)}}}},
+		"by nobody":     {{Key: "$set", Value: bson.D{{Key: "by", Value: "x"}, {Key: "value", Value: "x"}}}},
+	} {
+		create(t, s, hapax.Tag{Name: what})
+		must[*mongo.UpdateResult](t)(db.Collection("hapax_tags").UpdateByID(ctx, what, change))
+		for _, handle := range []*mongostore.Store{s, fresh} {
+			_, err := handle.Allocate(ctx, what, 1, "")
+			wantErr(t, what, err, hapax.ErrStoreCorrupt)
+			blocksItself(t, handle, what)
+		}
+		must[*mongo.DeleteResult](t)(db.Collection("hapax_tags").DeleteOne(ctx, bson.D{{Key: "_id", Value: what}}))
 	}
 	name := "right"
 	create(t, s, hapax.Tag{Name: name})

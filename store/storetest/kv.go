@@ -24,6 +24,7 @@ var kvChecks = []check{
 	{"kv/the same value", always, checkKVSame},
 	{"kv/after an error", always, checkKVError},
 	{"kv/many at once", always, checkKVRace},
+	{"kv/a row that cannot be read", always, checkKVUnreadable},
 	{"kv/at random", always, checkKVModel},
 }
 

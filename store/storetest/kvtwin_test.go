@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/driver"
 )
 
@@ -217,6 +218,15 @@ func TestKVTwins(t *testing.T) {
 				return kv.Step(ctx, s)
 			}
 		}, []string{"kv/each by itself", "kv/many at once"}},
+		{"a list that fails for one row", func(k *kvTwin) {
+			k.tags = func(ctx context.Context, after string, limit int) ([]hapax.Tag, error) {
+				tags, err := k.Store.Tags(ctx, after, limit)
+				if slices.ContainsFunc(tags, func(t hapax.Tag) bool { return t.Kind == hapax.KindUnreadable }) {
+					return nil, hapax.ErrStoreCorrupt
+				}
+				return tags, err
+			}
+		}, []string{"kv/a row that cannot be read"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, want := range c.want {

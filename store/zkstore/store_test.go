@@ -17,6 +17,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
+	"github.com/hapax-id/hapax/store/internal/coordtest"
 	"github.com/hapax-id/hapax/store/storetest"
 	"github.com/hapax-id/hapax/store/zkstore"
 )
@@ -292,4 +293,25 @@ func TestNew(t *testing.T) {
 	if _, _, err := conn.Exists("/"); err != nil {
 		t.Errorf("the connection after Close: %v", err)
 	}
+}
+
+// TestEditedByHand: a tag whose node somebody has written blocks its own line alone.
+func TestEditedByHand(t *testing.T) {
+	t.Parallel()
+	server, path := testservers.SharedZooKeeper(t), "/"+rand.Text()
+	server.MustProxy()
+	conn, _, err := zk.Connect([]string{server.Addr}, 6*time.Second, zk.WithLogInfo(false), zk.WithDialer(patience.Dial))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	s, err := zkstore.Open(t.Context(), server.URL+path, zkstore.Options{Timeout: patience.Call})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	coordtest.EditedByHand(t, s, func(tag, value string) error {
+		_, err := conn.Set(path+"/tags/"+tag, []byte(value), -1)
+		return err
+	})
 }

@@ -22,9 +22,21 @@ end
 
 -- What a row is is false where there is none, and 0 for a tag that was lost: its name is in the
 -- index. What is too long does not leave the server.
+--
+-- A tag that is too long, or no string, is '' as one that is empty: it is for its own callers to
+-- complain, and equals nothing that is expected. For what else is too long the script ends.
 local function read(r)
-  if r.tag then r.is = redis.call('GET', r.key) else r.is = redis.call('HGET', KEYS[2], r.name) end
-  if not r.is and r.tag and ARGV[3] ~= 'mend' and redis.call('ZSCORE', KEYS[4], r.tag) then r.is = 0 end
-  if r.is and r.is ~= 0 and #r.is > MAX_VALUE then large = r.name or r.tag end
+  if not r.tag then
+    r.is = redis.call('HGET', KEYS[2], r.name)
+    if r.is and #r.is > MAX_VALUE then large = r.name end
+    return r.is
+  end
+  r.is = redis.pcall('GET', r.key)
+  if type(r.is) == 'table' then
+    if not string.match(r.is.err, '^-?WRONGTYPE') then error(r.is.err) end
+    r.is = ''
+  end
+  if r.is and #r.is > MAX_VALUE then r.is = '' end
+  if not r.is and ARGV[3] ~= 'mend' and redis.call('ZSCORE', KEYS[4], r.tag) then r.is = 0 end
   return r.is
 end
