@@ -26,6 +26,13 @@ type Store interface {
 	Close() error
 }
 
+// Opened is implemented by stores that know which one they were opened on, and whose calls fail
+// with hapax.ErrStoreReplaced where that is another one by then.
+type Opened interface {
+	// OpenedID returns what StoreID did when the store was opened.
+	OpenedID() string
+}
+
 // A Clock is implemented by stores that have a clock of their own, with which the issuers
 // compare theirs.
 type Clock interface {

@@ -158,7 +158,7 @@ func newStore(prefix string, hosts []string, opts Options) *Store {
 		look:   opts.Look, existing: opts.Existing,
 		calls: driver.Calls{Service: "etcd at " + strings.Join(hosts, ","), Timeout: opts.Timeout},
 	}
-	return &Store{base: driver.NewBase(&k.calls, k, driver.BaseOptions{}), space: k}
+	return &Store{base: driver.NewBase(&k.calls, k, driver.BaseOptions{ByValue: true}), space: k}
 }
 
 // connect opens a handle, and creates the store if there is none.
@@ -330,6 +330,9 @@ func (s *space) openToAll(ctx context.Context) error {
 	s.identity = open
 	return nil
 }
+
+// OpenedID implements driver.Opened.
+func (s *Store) OpenedID() string { return s.space.id }
 
 // Ping implements driver.Store. It asks a quorum for the store's identity.
 func (s *Store) Ping(ctx context.Context) error {

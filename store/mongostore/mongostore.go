@@ -173,7 +173,7 @@ func open(ctx context.Context, db *mongo.Database, own *mongo.Client, p *primari
 		calls: driver.Calls{Service: service, Timeout: opts.Timeout},
 		meta:  collection("store"), tags: collection("tags"), rows: collection("rows"), primaries: p,
 	}
-	s := &Store{base: driver.NewBase(&k.calls, k, driver.BaseOptions{Split: true}), space: k, own: own, opts: opts}
+	s := &Store{base: driver.NewBase(&k.calls, k, driver.BaseOptions{ByValue: true, Split: true}), space: k, own: own, opts: opts}
 	if err := s.call(ctx, s.begin); err != nil {
 		_ = s.Close() // the first error tells more
 		return nil, err
@@ -355,6 +355,9 @@ func (s *Store) OpenToAll(ctx context.Context) error {
 		return err
 	})
 }
+
+// OpenedID implements driver.Opened.
+func (s *Store) OpenedID() string { return s.space.id }
 
 // Ping implements driver.Store. It sends a write that changes nothing, which
 // waits for a majority as every other does.

@@ -259,6 +259,9 @@ func (s *Store) OpenToAll(ctx context.Context) error {
 	return err
 }
 
+// OpenedID implements driver.Opened.
+func (s *Store) OpenedID() string { return s.space.id }
+
 // Ping implements driver.Store. It sends a write that changes nothing, which
 // fails on a replica, on a full disk and on memory that has run out.
 func (s *Store) Ping(ctx context.Context) error {

@@ -272,6 +272,9 @@ func (s *Store) Close() error {
 	return s.db.Close()
 }
 
+// OpenedID implements driver.Opened.
+func (s *Store) OpenedID() string { return s.id }
+
 // Ping implements driver.Store: it checks on one connection what is checked on
 // every new one. Connections that turn out broken do not count.
 func (s *Store) Ping(ctx context.Context) error {

@@ -2,6 +2,7 @@ package witness
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -104,6 +105,69 @@ func TestClosesEarlierRows(t *testing.T) {
 		}
 		if _, how, err := driver.DecodeBeat(mine, []byte(c.row(driver.TableBeats, mine))); err != nil || how != "" {
 			t.Errorf("%s: its own row ends as %q, %v", name, how, err)
+		}
+	}
+}
+
+// A row that the store never had is written as ended, so that others can attest for it: unless it
+// has arrived once, was removed, may have gone on under a copy's original, or has a number that may
+// be given anew.
+func TestClosesRowsThatNeverArrived(t *testing.T) {
+	for name, v := range map[string]struct {
+		join      int64
+		own       own
+		compacted int64
+		written   bool
+	}{
+		"it never arrived":           {2, own{Count: 1, Asked: askAhead}, 1, true},
+		"another took its number":    {3, own{Count: 1, Asked: askAhead}, 0, true},
+		"it was acknowledged":        {2, own{Count: 2, Asked: askAhead}, 1, false},
+		"it was removed":             {2, own{Count: 1, Asked: askAhead}, 2, false},
+		"the witness is a copy":      {2, own{Count: 1, Asked: askAhead, Copied: true}, 1, false},
+		"its number may come anew":   {4, own{Count: 1, Asked: askAhead}, 1, false},
+		"removed, as is all so far":  {2, own{Count: 1, Asked: askAhead}, 3, false},
+		"nothing was removed so far": {1, own{Count: 1, Asked: askAhead}, 0, true},
+	} {
+		c := newScene(t)
+		c.joins(3)
+		c.member(3, 2)
+		if v.compacted > 0 {
+			c.put(driver.TableGuard, rowCompacted, driver.EncodeCounter(v.compacted))
+		}
+		row := rowOf(v.join, "E")
+		c.know(func(b *record) { b.Own = map[string]own{row: v.own} })
+		if err := c.g.closeEarlier(t.Context(), c.store); err != nil {
+			t.Fatal(name, err)
+		}
+		want := ""
+		if v.written {
+			want = string(driver.Beat{Count: 1}.EncodeEnded("left"))
+		}
+		if got := c.row(driver.TableBeats, row); got != want || (c.row(driver.TableGuard, driver.RowChanges) != "") != v.written {
+			t.Errorf("%s: its row is %q, want %q; changes are %q", name, got, want, c.row(driver.TableGuard, driver.RowChanges))
+		}
+	}
+}
+
+// More earlier rows than a store reads at once are all looked at.
+func TestClosesManyEarlierRows(t *testing.T) {
+	c := newScene(t)
+	c.joins(3)
+	c.member(3, 2)
+	all := map[string]own{}
+	for i := range 2*driver.MaxNamed + 1 {
+		all[rowOf(2, fmt.Sprintf("E%03d", i))] = own{Count: 5}
+	}
+	for row := range all {
+		c.peer(row, "me before", driver.Beat{Count: 5}, "")
+	}
+	c.know(func(b *record) { b.Own = all })
+	if err := c.g.closeEarlier(t.Context(), c.store); err != nil {
+		t.Fatal(err)
+	}
+	for row := range all {
+		if got := c.row(driver.TableBeats, row); !strings.Contains(got, "left") {
+			t.Errorf("row %s is %q", row, got)
 		}
 	}
 }

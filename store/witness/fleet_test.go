@@ -434,7 +434,11 @@ func (c *conn) SwapRows(ctx context.Context, all ...driver.Swap) (bool, error) {
 	if err := c.pass(ctx, "swap"); err != nil {
 		return false, err
 	}
-	return c.Store.SwapRows(ctx, all...)
+	ok, err := c.Store.SwapRows(ctx, all...)
+	if lost := c.after("swap"); lost != nil {
+		return false, lost
+	}
+	return ok, err
 }
 
 func (c *conn) SwapRow(ctx context.Context, table, name string, old, next []byte) (bool, error) {

@@ -60,18 +60,16 @@ func FenceIn(raw []byte) error {
 	return err
 }
 
-// claim sees to it that a process may use the store, and none of a version with another format.
-func claim(ctx context.Context, s store) error {
+// claim refuses a store whose rows have another format, and returns what is to be written with
+// the process's row where they have none, so that no version with another format joins; nil:
+// nothing.
+func claim(ctx context.Context, s store) (*driver.Swap, error) {
 	told, err := checkFormat(ctx, s)
 	if err != nil || told != nil {
-		return err
+		return nil, err
 	}
 	value, err := json.Marshal(formatRow{formatNow, hapax.Version()})
-	if err != nil {
-		return err
-	}
-	_, err = s.SwapRow(ctx, driver.TableGuard, rowFormat, nil, value) // where another was first, it says the same
-	return unavailable(err)
+	return &driver.Swap{Key: guardRow(rowFormat), Next: value}, err
 }
 
 // checkKind refuses a log whose first record is of another format than this version's.

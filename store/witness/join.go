@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -36,10 +37,6 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 	known := g.me.known && (g.me.heard == nil || g.me.joins == g.me.seen)
 	g.mu.Unlock()
 	if !registered {
-		// Before the row stands, so that no two versions that misread each other have rows at once.
-		if err := claim(ctx, before); err != nil {
-			return err
-		}
 		me, err := g.register(ctx, before)
 		if err != nil {
 			return err
@@ -72,7 +69,7 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 	if err := g.announce(ctx, s); err != nil {
 		return err
 	}
-	id, err := s.StoreID(ctx)
+	id, err := ahead{store: s}.StoreID(ctx)
 	if err != nil {
 		return unavailable(err)
 	}
@@ -103,21 +100,31 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 }
 
 // prepare finds out whether a process may register, and returns the rows that it needs for that,
-// as they are. The quickest call shows how long a round trip takes: the process's row reports
+// as they are, in two round trips. The quicker one shows how long one takes: the process's row reports
 // from the first how often it beats.
 func (g *Guarded) prepare(ctx context.Context, s store) (before ahead, may bool, err error) {
 	began := g.now()
-	if err := g.checkStore(ctx, s); err != nil {
-		return before, false, err
-	}
-	took := g.now() - began
-	before, quickest, err := g.readAhead(ctx, s, driver.TableFence, driver.TableGuard) // a decision comes before its fence is lifted
+	fence, err := readAhead(ctx, s, driver.Key{Table: driver.TableFence, Name: driver.RowFence})
 	if err != nil {
 		return before, false, err
 	}
+	took := g.now() - began
+	keys := g.registering()
+	began = g.now()
+	if before, err = readAhead(ctx, s, keys...); err != nil { // a decision comes before its fence is lifted
+		return before, false, err
+	}
+	maps.Copy(before.rows, fence.rows)
+	before.judged = []driver.Key{{Table: driver.TableFence, Name: driver.RowFence}, guardRow(rowDecision)}
+	if latest := latestOf(g.witness.rows().Own); latest != "" {
+		before.judged = append(before.judged, beatRow(latest))
+	}
 	g.mu.Lock()
-	g.pace.interval = max(g.opts.Heartbeat, intervalFor(min(took, quickest)))
+	g.pace.interval = max(g.opts.Heartbeat, intervalFor(min(took, g.now()-began)))
 	g.mu.Unlock()
+	if err := g.checkStore(ctx, before); err != nil {
+		return before, false, err
+	}
 	// Nobody joins while a fence stands: the joins counter is part of what is being decided.
 	if f, _, err := readFence(ctx, before); err != nil || f != nil {
 		if err == nil {
@@ -180,9 +187,15 @@ func (g *Guarded) maySurveyLater(s store) bool {
 // runLength is how much of a process's random text stands in its rows.
 const runLength = 20
 
-// register takes a number, and a row that stands in the store before the number counts.
+// register takes a number, and a row that stands in the store before the number counts, in one
+// step where the store can.
 func (g *Guarded) register(ctx context.Context, s store) (member, error) {
 	none := member{}
+	// With the row, so that no two versions that misread each other have rows at once.
+	format, err := claim(ctx, s)
+	if err != nil {
+		return none, err
+	}
 	joins, raw, err := readCounter(ctx, s, driver.RowJoins)
 	if err != nil {
 		return none, err
@@ -209,26 +222,30 @@ func (g *Guarded) register(ctx context.Context, s store) (member, error) {
 	if err := g.witness.commit(func(b *record) error { b.Own[row] = own{Count: 1, Asked: askAhead}; return nil }); err != nil {
 		return none, err
 	}
-	// A counted join has a row: so the row comes first, and a row whose number another has taken
-	// is ended.
+	// A counted join has a row, which comes first where they are several steps. One in vain is ended.
 	first := driver.Beat{Count: 1}
 	about := nodeRow{Name: g.opts.Name, Address: g.opts.Address, Every: g.interval().Milliseconds(), Manual: g.opts.Manual}
-	for _, r := range []struct {
-		table      string
-		name       string
-		old, value []byte
-	}{
-		{driver.TableNodes, row, nil, about.encode()},
-		{driver.TableBeats, row, nil, first.Encode()},
-		{driver.TableGuard, driver.RowJoins, raw, driver.EncodeCounter(number)},
-	} {
-		if ok, err := s.SwapRow(ctx, r.table, r.name, r.old, r.value); err != nil || !ok {
-			if err == nil {
-				_, _ = s.SwapRow(ctx, driver.TableBeats, row, first.Encode(), first.EncodeEnded("left")) // else it falls silent
-				err = fmt.Errorf("%w: another node has joined meanwhile", hapax.ErrStoreUnavailable)
-			}
-			return none, unavailable(err)
+	all := []driver.Swap{
+		{Key: driver.Key{Table: driver.TableNodes, Name: row}, Next: about.encode()},
+		{Key: beatRow(row), Next: first.Encode()},
+		{Key: guardRow(driver.RowJoins), Old: raw, Next: driver.EncodeCounter(number)},
+	}
+	if format != nil {
+		all = append([]driver.Swap{*format}, all...)
+	}
+	if before, ok := s.(ahead); ok { // the store may have gone back since these were judged
+		for _, key := range before.judged {
+			all = append(all, driver.Swap{Key: key, Old: before.rows[key], Next: before.rows[key]})
 		}
+	}
+	if ok, err := s.SwapRows(ctx, all...); err != nil || !ok {
+		if err == nil {
+			if s.Split() {
+				_, _ = s.SwapRow(ctx, driver.TableBeats, row, first.Encode(), first.EncodeEnded("left")) // else it falls silent
+			}
+			err = fmt.Errorf("%w: another node has joined meanwhile, or the store has changed", hapax.ErrStoreUnavailable)
+		}
+		return none, unavailable(err)
 	}
 	now := g.now()
 	return member{row: row, about: about.encode(), number: number, beat: first, acked: first, asked: askAhead, contact: now, waits: now, quick: quick, joins: number}, nil
@@ -274,12 +291,7 @@ func (g *Guarded) tries() int {
 // that lacks a heartbeat of an earlier row lacks the latest altogether. A row of which
 // only the first heartbeat is known may never have arrived.
 func (g *Guarded) judgeLatest(ctx context.Context, s store, rows map[string]own) (cause, err error) {
-	latest := ""
-	for row, o := range rows {
-		if o.Count > 1 {
-			latest = max(latest, row)
-		}
-	}
+	latest := latestOf(rows)
 	if latest == "" {
 		return nil, nil
 	}
@@ -291,32 +303,46 @@ func (g *Guarded) judgeLatest(ctx context.Context, s store, rows map[string]own)
 	return cause, err
 }
 
-// closeEarlier ends the rows of earlier starts under which nothing was granted that
-// the witness does not know, so that nobody waits for them.
+// latestOf returns the latest row of which more is known than its first heartbeat; empty: none.
+func latestOf(rows map[string]own) string {
+	latest := ""
+	for row, o := range rows {
+		if o.Count > 1 {
+			latest = max(latest, row)
+		}
+	}
+	return latest
+}
+
+// closeEarlier ends the rows of earlier starts under which nothing was granted that the witness does not
+// know, so that nobody waits for them; also one that never arrived, for which nobody could attest.
 func (g *Guarded) closeEarlier(ctx context.Context, s store) error {
+	all := g.witness.rows().Own
 	g.mu.Lock()
-	mine := g.me.row
+	delete(all, g.me.row)
+	number := g.me.number
 	g.mu.Unlock()
+	upTo, raw, err := g.readEarlier(ctx, s, slices.Collect(maps.Keys(all)))
+	if err != nil {
+		return err
+	}
 	closed := false
-	for row, o := range g.witness.rows().Own {
-		if row == mine {
+	for row, o := range all {
+		beat, how := driver.Beat{Count: 1}, ""
+		switch {
+		case raw[row] != nil:
+			if beat, how, err = driver.DecodeBeat(row, raw[row]); err != nil {
+				return err
+			}
+			if how != "" || beat.Grants > o.upTo() {
+				continue
+			}
+		// It has arrived, and was lost or removed since; its number may be given anew; or the
+		// original of a copied witness may have gone on under it.
+		case o.Count > 1, joinOf(row) <= upTo, joinOf(row) > number, o.Copied:
 			continue
 		}
-		raw, err := s.Row(ctx, driver.TableBeats, row)
-		if err != nil {
-			return unavailable(err)
-		}
-		if raw == nil {
-			continue
-		}
-		beat, how, err := driver.DecodeBeat(row, raw)
-		if err != nil {
-			return err
-		}
-		if how != "" || beat.Grants > o.upTo() {
-			continue
-		}
-		ok, err := g.pulsed(s).SwapRow(ctx, driver.TableBeats, row, raw, beat.EncodeEnded("left"))
+		ok, err := g.pulsed(s).SwapRow(ctx, driver.TableBeats, row, raw[row], beat.EncodeEnded("left"))
 		if err != nil {
 			return err
 		}
@@ -326,6 +352,28 @@ func (g *Guarded) closeEarlier(ctx context.Context, s store) error {
 		return tellChange(ctx, g.pulsed(s))
 	}
 	return nil
+}
+
+// readEarlier reads rows of processes, and up to which join rows have been removed.
+func (g *Guarded) readEarlier(ctx context.Context, s store, rows []string) (upTo int64, raw map[string][]byte, err error) {
+	raw = map[string][]byte{}
+	for some := range slices.Chunk(rows, driver.MaxNamed-1) {
+		keys := []driver.Key{guardRow(rowCompacted)}
+		for _, row := range some {
+			keys = append(keys, beatRow(row))
+		}
+		page, err := readAhead(ctx, s, keys...)
+		if err != nil {
+			return 0, nil, err
+		}
+		if upTo, _, err = readCounter(ctx, page, rowCompacted); err != nil {
+			return 0, nil, err
+		}
+		for _, row := range some {
+			raw[row] = page.rows[beatRow(row)]
+		}
+	}
+	return upTo, raw, nil
 }
 
 // isAlone reports whether nobody can have been granted anything since this node left:

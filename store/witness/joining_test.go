@@ -85,17 +85,17 @@ func TestStepsOfJoining(t *testing.T) {
 // The quickest of the first calls tells the distance: the row says from the first how often it beats.
 func TestFirstDistance(t *testing.T) {
 	for name, v := range map[string]struct {
-		takes [3]time.Duration // identity, fence, guard
+		takes [2]time.Duration // the fence, and the other rows
 		want  time.Duration
 	}{
-		"near":                  {[3]time.Duration{0, 0, 0}, time.Second},
-		"far":                   {[3]time.Duration{time.Second, 600 * time.Millisecond, time.Second}, 2250 * time.Millisecond},
-		"the identity is first": {[3]time.Duration{600 * time.Millisecond, time.Second, time.Second}, 2250 * time.Millisecond},
+		"near":                 {[2]time.Duration{0, 0}, time.Second},
+		"far":                  {[2]time.Duration{time.Second, 600 * time.Millisecond}, 2250 * time.Millisecond},
+		"the first is quicker": {[2]time.Duration{600 * time.Millisecond, time.Second}, 2250 * time.Millisecond},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c := newScene(t)
 			c.store.before = func(call string) {
-				for i, at := range []string{"id", "list " + driver.TableFence, "list " + driver.TableGuard} {
+				for i, at := range []string{"row " + driver.RowFence, "row " + rowDecision} {
 					if call == at {
 						time.Sleep(v.takes[i])
 					}

@@ -136,16 +136,21 @@ func TestLooksAtAFile(t *testing.T) {
 	}
 }
 
-// A store that tells no format is told this one.
+// A store that tells no format is told this one, with the row of the first process.
 func TestTellsTheFormat(t *testing.T) {
 	told := newScene(t)
 	told.put(driver.TableGuard, rowFormat, []byte(`{"format":3,"by":"theirs"}`))
-	if err := claim(t.Context(), told.store); err != nil || told.row(driver.TableGuard, rowFormat) != `{"format":3,"by":"theirs"}` {
+	if _, err := told.g.register(t.Context(), told.store); err != nil || told.row(driver.TableGuard, rowFormat) != `{"format":3,"by":"theirs"}` {
 		t.Errorf("a store that tells its format: %v, %s", err, told.row(driver.TableGuard, rowFormat))
 	}
 	fresh := newScene(t)
-	if err := claim(t.Context(), fresh.store); err != nil || !strings.Contains(fresh.row(driver.TableGuard, rowFormat), `"format":3`) {
+	if _, err := fresh.g.register(t.Context(), fresh.store); err != nil || !strings.Contains(fresh.row(driver.TableGuard, rowFormat), `"format":3`) {
 		t.Errorf("one that does not: %v, %s", err, fresh.row(driver.TableGuard, rowFormat))
+	}
+	other := newScene(t)
+	other.put(driver.TableGuard, rowFormat, []byte(`{"format":2,"by":"theirs"}`))
+	if _, err := other.g.register(t.Context(), other.store); !errors.Is(err, hapax.ErrStoreCorrupt) || other.row(driver.TableGuard, driver.RowJoins) != "" {
+		t.Errorf("one that tells another: %v; %q have joined", err, other.row(driver.TableGuard, driver.RowJoins))
 	}
 }
 

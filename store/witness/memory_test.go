@@ -140,8 +140,8 @@ func TestLooksCarefully(t *testing.T) {
 		t.Errorf("a format that is none: %v", err)
 	}
 	fresh := newScene(t)
-	if err := claim(t.Context(), fresh.store); err != nil || !strings.Contains(fresh.row(driver.TableGuard, rowFormat), `"by":"`+hapax.Version()) {
-		t.Errorf("a fresh store: %v, %q", err, fresh.row(driver.TableGuard, rowFormat))
+	if told, err := claim(t.Context(), fresh.store); err != nil || told == nil || told.Key != guardRow(rowFormat) || told.Old != nil || !strings.Contains(string(told.Next), `"by":"`+hapax.Version()) {
+		t.Errorf("a fresh store is to be told %+v, %v", told, err)
 	}
 }
 

@@ -206,7 +206,7 @@ func TestIdleFleetReadsLittle(t *testing.T) {
 	for _, c := range []struct {
 		n      int
 		blind  bool    // the store shows no other row with a beat
-		c, per float64 // calls and rows at most
+		c, per float64 // calls and rows at most; those of attempts to register that failed stand, too
 	}{{3, false, 1.3, 2}, {12, false, 1.3, 2}, {48, false, 1.3, 2}, {12, true, 1.7, 2}} {
 		world(t, func(t *testing.T, f *fleet) {
 			n := c.n
@@ -254,6 +254,12 @@ func (c counted) ListRows(ctx context.Context, table, after string, limit int) (
 	rows, err := c.conn.ListRows(ctx, table, after, limit)
 	c.rows.Add(int64(len(rows)))
 	return rows, err
+}
+
+func (c counted) RowsNamed(ctx context.Context, keys ...driver.Key) ([][]byte, error) {
+	c.calls.Add(1)
+	c.rows.Add(int64(len(keys)))
+	return c.conn.RowsNamed(ctx, keys...)
 }
 
 func (c counted) SwapRowWith(ctx context.Context, p driver.Pulse, table, name string, old, next []byte) (bool, driver.Contact, error) {

@@ -43,11 +43,17 @@ func TestRegisters(t *testing.T) {
 		}
 	})
 	row := rowName(7, theRun[:runLength]+readsMark+"1")
-	c := newScene(t)
-	c.joins(6)
-	c.store.swapped = func(name string) bool { return name != driver.RowJoins }
-	if _, err := c.g.register(t.Context(), c.store); !errors.Is(err, hapax.ErrStoreUnavailable) || !strings.Contains(err.Error(), "joined meanwhile") || !strings.Contains(c.row(driver.TableBeats, row), "left") {
-		t.Errorf("another was first: %v, and its row is %q", err, c.row(driver.TableBeats, row))
+	for _, split := range []bool{false, true} { // where a step is several writes, its row stands already, and ends
+		c := newScene(t)
+		c.joins(6)
+		c.store.split = split
+		c.store.swapped = func(name string) bool { return name != driver.RowJoins }
+		if _, err := c.g.register(t.Context(), c.store); !errors.Is(err, hapax.ErrStoreUnavailable) || !strings.Contains(err.Error(), "joined meanwhile") || strings.Contains(c.row(driver.TableBeats, row), "left") != split || !split && c.row(driver.TableBeats, row) != "" {
+			t.Errorf("another was first, split %v: %v, and its row is %q", split, err, c.row(driver.TableBeats, row))
+		}
+		if _, knows := c.g.witness.rows().Own[row]; !knows { // a copy of the witness may: the row is to be ended
+			t.Errorf("another was first, split %v: the witness has forgotten its row", split)
+		}
 	}
 	for name, v := range map[string]struct {
 		knows func(b *record)
@@ -62,10 +68,37 @@ func TestRegisters(t *testing.T) {
 			t.Errorf("%s is behind: %v after %v", name, err, c.store.made())
 		}
 	}
-	c = newScene(t)
+	c := newScene(t)
 	_ = c.g.witness.Close()
 	if _, err := c.g.register(t.Context(), c.store); !errors.Is(err, hapax.ErrClosed) || strings.Contains(strings.Join(c.store.made(), " "), "swap") {
 		t.Errorf("with a witness that is closed: %v after %v", err, c.store.made())
+	}
+}
+
+// What a process was judged by may not change until its row stands: neither the fence, nor the
+// decision, nor the latest row that it had.
+func TestRegistersInWhatItJudged(t *testing.T) {
+	latest := rowOf(1, "R")
+	for name, change := range map[string]func(c *scene){
+		"nothing":        func(*scene) {},
+		"the fence":      func(c *scene) { c.put(driver.TableFence, driver.RowFence, []byte("{}")) },
+		"the decision":   func(c *scene) { c.put(driver.TableGuard, rowDecision, []byte("{}")) },
+		"the latest row": func(c *scene) { c.put(driver.TableBeats, latest, driver.Beat{Count: 2}.Encode()) },
+		"the joins":      func(c *scene) { c.joins(7) },
+	} {
+		c := newScene(t, func(b *record) { b.Own[latest] = own{Count: 3} })
+		c.joins(6)
+		c.peer(latest, "me", driver.Beat{Count: 3}, "")
+		before, may, err := c.g.prepare(t.Context(), c.store)
+		if err != nil || !may {
+			t.Fatal(may, err)
+		}
+		change(c)
+		joins := c.row(driver.TableGuard, driver.RowJoins)
+		_, err = c.g.register(t.Context(), before)
+		if (err == nil) != (name == "nothing") || (c.row(driver.TableGuard, driver.RowJoins) != joins) != (name == "nothing") {
+			t.Errorf("%s has changed: %v, %q have joined", name, err, c.row(driver.TableGuard, driver.RowJoins))
+		}
 	}
 }
 

@@ -202,6 +202,7 @@ type counted struct {
 	before  func(call string)                             // called before each, unless nil
 	primary string                                        // what identifies the server
 	swapped func(name string) bool                        // nil: rows are swapped; false: somebody else was first
+	split   bool                                          // a step of several rows is several writes
 	contact func(c *driver.Contact)                       // changes what a guarded call has found
 	tagged  func(t *hapax.Tag)                            // changes a tag as it is told
 	alloc   func(a *hapax.Allocation)                     // changes an allocation
@@ -375,9 +376,19 @@ func (s *counted) SwapRows(ctx context.Context, all ...driver.Swap) (bool, error
 		if s.swapped != nil && !s.swapped(swap.Name) {
 			return false, nil
 		}
+		if s.split {
+			if ok, err := s.Store.SwapRows(ctx, swap); !ok || err != nil {
+				return ok, err
+			}
+		}
+	}
+	if s.split {
+		return true, nil
 	}
 	return s.Store.SwapRows(ctx, all...)
 }
+
+func (s *counted) Split() bool { return s.split || s.Store.Split() }
 
 func (s *counted) SwapRow(ctx context.Context, table, name string, old, next []byte) (bool, error) {
 	if err := s.call("swap " + name); err != nil {

@@ -70,35 +70,64 @@ func readCounter(ctx context.Context, s driver.Rows, name string) (n int64, raw 
 	return n, raw, err
 }
 
-// An ahead is a store of which whole tables were read, which is a round trip for each: small
-// ones of which several rows are needed. It is of use until something is written to them.
+// An ahead is a store of which some rows were read, in one round trip. It is of use until
+// something is written to them.
 type ahead struct {
 	store
-	tables map[string]map[string][]byte
+	rows   map[driver.Key][]byte
+	judged []driver.Key // those that may not have changed when the process registers
 }
 
-// readAhead reads tables, one after the other, and returns how long the quickest took.
-func (g *Guarded) readAhead(ctx context.Context, s store, tables ...string) (a ahead, quickest time.Duration, err error) {
-	a = ahead{s, map[string]map[string][]byte{}}
-	for i, table := range tables {
-		began := g.now()
-		if a.tables[table], err = readRows(ctx, s, table); err != nil {
-			return a, 0, err
-		}
-		if took := g.now() - began; i == 0 || took < quickest {
-			quickest = took
-		}
+// readAhead reads rows.
+func readAhead(ctx context.Context, s store, keys ...driver.Key) (ahead, error) {
+	a := ahead{store: s, rows: make(map[driver.Key][]byte, len(keys))}
+	values, err := s.RowsNamed(ctx, keys...)
+	if err != nil {
+		return a, unavailable(err)
 	}
-	return a, quickest, nil
+	for i, key := range keys {
+		a.rows[key] = values[i]
+	}
+	return a, nil
 }
 
 // Row implements driver.Rows.
 func (a ahead) Row(ctx context.Context, table, name string) ([]byte, error) {
-	if rows, ok := a.tables[table]; ok {
-		return rows[name], nil
+	if value, ok := a.rows[driver.Key{Table: table, Name: name}]; ok {
+		return value, nil
 	}
 	return a.store.Row(ctx, table, name)
 }
+
+// StoreID implements driver.Store. The rows were read in the store that was opened, where the
+// driver sees to that.
+func (a ahead) StoreID(ctx context.Context) (string, error) {
+	if s, ok := a.store.(driver.Opened); ok {
+		return s.OpenedID(), nil
+	}
+	return a.store.StoreID(ctx)
+}
+
+// registering are the rows that prepare and register look at.
+func (g *Guarded) registering() []driver.Key {
+	var keys []driver.Key
+	for _, name := range []string{rowDecision, rowFormat, driver.RowJoins, rowCompacted} {
+		keys = append(keys, guardRow(name))
+	}
+	if known := g.witness.stores(); len(known) > 0 {
+		keys = append(keys, guardRow(rowReplaces+known[0]))
+	}
+	if latest := latestOf(g.witness.rows().Own); latest != "" {
+		keys = append(keys, beatRow(latest))
+	}
+	return keys
+}
+
+// guardRow names a row of driver.TableGuard.
+func guardRow(name string) driver.Key { return driver.Key{Table: driver.TableGuard, Name: name} }
+
+// beatRow names the row of a process.
+func beatRow(name string) driver.Key { return driver.Key{Table: driver.TableBeats, Name: name} }
 
 // A survey is made at least so often, so that lines that were set back by themselves are
 // found even if they are not used; less often where it takes more than a small part of that time. It
@@ -184,11 +213,15 @@ func (g *Guarded) survey(ctx context.Context, s store) error {
 	// Before the store is read: what the witness learns meanwhile may be later than the pages read
 	// so far.
 	before := g.witness.snapshot()
-	counters, _, err := g.readAhead(ctx, s, driver.TableGuard)
+	guard, err := readRows(ctx, s, driver.TableGuard)
 	if err != nil {
 		return err
 	}
-	owed, err := owedIn(counters.tables[driver.TableGuard])
+	counters := ahead{store: s, rows: map[driver.Key][]byte{}}
+	for _, name := range []string{driver.RowJoins, rowCompacted} {
+		counters.rows[guardRow(name)] = guard[name]
+	}
+	owed, err := owedIn(guard)
 	if err != nil {
 		return err
 	}

@@ -226,35 +226,27 @@ func TestSurveysTheLinesAlone(t *testing.T) {
 	})
 }
 
-// Whole tables are read ahead, and the quickest reading tells the distance.
+// Rows are read ahead in one call, and all others when they are asked for.
 func TestReadsAhead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := servingScene(t)
-		takes := []time.Duration{3 * time.Second, time.Second, 2 * time.Second}
-		c.store.before = func(string) {
-			if len(takes) > 0 {
-				time.Sleep(takes[0])
-				takes = takes[1:]
-			}
-		}
-		a, quickest, err := c.g.readAhead(t.Context(), c.store, driver.TableGuard, driver.TableFence, driver.TableNodes)
-		if err != nil || quickest != time.Second {
-			t.Errorf("the quickest took %v, %v", quickest, err)
-		}
-		c.store.reset(0)
-		if raw, err := a.Row(t.Context(), driver.TableGuard, driver.RowJoins); err != nil || string(raw) != string(driver.EncodeCounter(1)) || len(c.store.made()) > 0 {
-			t.Errorf("a row that was read: %q, %v after %v", raw, err, c.store.made())
-		}
-		if raw, err := a.Row(t.Context(), driver.TableBeats, c.g.me.row); err != nil || raw == nil || len(c.store.made()) != 1 {
-			t.Errorf("another: %q, %v", raw, err)
-		}
-		for n := range 2 {
-			c.store.reset(n + 1)
-			if _, _, err := c.g.readAhead(t.Context(), c.store, driver.TableGuard, driver.TableFence); !errors.Is(err, errInjected) {
-				t.Errorf("call %d fails: %v", n+1, err)
-			}
-		}
-	})
+	c := servingScene(t)
+	a, err := readAhead(t.Context(), c.store, guardRow(driver.RowJoins), guardRow(rowDecision))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.store.reset(0)
+	if raw, err := a.Row(t.Context(), driver.TableGuard, driver.RowJoins); err != nil || string(raw) != string(driver.EncodeCounter(1)) || len(c.store.made()) > 0 {
+		t.Errorf("a row that was read: %q, %v after %v", raw, err, c.store.made())
+	}
+	if raw, err := a.Row(t.Context(), driver.TableGuard, rowDecision); err != nil || raw != nil || len(c.store.made()) > 0 {
+		t.Errorf("one that is not there: %q, %v after %v", raw, err, c.store.made())
+	}
+	if raw, err := a.Row(t.Context(), driver.TableBeats, c.g.me.row); err != nil || raw == nil || len(c.store.made()) != 1 {
+		t.Errorf("another: %q, %v", raw, err)
+	}
+	c.store.reset(1)
+	if _, err := readAhead(t.Context(), c.store, guardRow(driver.RowJoins)); !errors.Is(err, errInjected) {
+		t.Errorf("the call fails: %v", err)
+	}
 }
 
 // A survey that cannot be taken into the witness, or reads what is none, fails; an own row that is no

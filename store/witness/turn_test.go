@@ -31,7 +31,7 @@ func TestTurns(t *testing.T) {
 		"... while it is closed": {func(c *scene) { c.store.reset(1) }, true, Serving, nil, false, false, "", ""},
 		"it joins":               {func(c *scene) { c.g.state, c.g.cause = Joining, errInjected }, false, Joining, nil, false, false, "", ""},
 		"... and a call fails":   {func(c *scene) { c.g.state = Joining; c.store.reset(1) }, false, Joining, errInjected, true, false, "the guard tries again", ""},
-		"... and meets a fence":  {func(c *scene) { c.g.state, c.g.me = Joining, member{}; c.fence(Fence{}) }, false, Fenced, hapax.ErrFenced, true, false, "", "id"},
+		"... and meets a fence":  {func(c *scene) { c.g.state, c.g.me = Joining, member{}; c.fence(Fence{}) }, false, Fenced, hapax.ErrFenced, true, false, "", "row " + driver.RowFence},
 		"it is fenced":           {func(c *scene) { c.fence(Fence{}); c.g.state, c.g.cause = Fenced, hapax.ErrFenced }, false, Fenced, hapax.ErrFenced, false, false, "", "id"},
 		"... and the store is not sound": {func(c *scene) {
 			c.put(driver.TableFence, driver.RowFence, []byte("~"))
@@ -44,7 +44,7 @@ func TestTurns(t *testing.T) {
 		"it joins a store that is not sound": {func(c *scene) {
 			c.g.state, c.g.me = Joining, member{}
 			c.put(driver.TableFence, driver.RowFence, []byte("~"))
-		}, false, Joining, hapax.ErrStoreCorrupt, true, false, "the guard tries again", "id"},
+		}, false, Joining, hapax.ErrStoreCorrupt, true, false, "the guard tries again", "row " + driver.RowFence},
 		"it has left": {func(c *scene) { c.g.state = Left }, false, Left, nil, false, false, "", ""},
 	} {
 		synctest.Test(t, func(t *testing.T) {

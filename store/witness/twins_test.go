@@ -32,6 +32,54 @@ func TestWorldsCatchBrokenGuards(t *testing.T) {
 	}
 }
 
+// A process whose row never arrived has one that nobody has read: where its directory was copied, its
+// disk is gone and the store goes back, the fleet heals, as the row was written as ended; else the
+// fence waits for that row.
+func TestHealsWithoutARowThatNeverArrived(t *testing.T) {
+	for _, broken := range []bool{false, true} {
+		world(t, func(t *testing.T, f *fleet) {
+			a := f.start("a")
+			if broken {
+				f.wrap = func(c *conn) driver.Store { return silentLoser{c} }
+			}
+			b := f.start("b")
+			f.wrap = nil
+			lost := false
+			b.link.set(func(op string) error {
+				if op == "swap" && !lost {
+					lost = true
+					return errDown
+				}
+				return nil
+			}, nil)
+			f.serve(12*time.Second, a, b)
+			c := f.copyOf(b, "c")
+			f.serve(12*time.Second, a, c)
+			b.stop()
+			time.Sleep(2 * wait)
+			backup := f.store.Snapshot()
+			time.Sleep(1500 * time.Millisecond)
+			a.must("t", 5000)
+			f.store.Restore(backup)
+			time.Sleep(6 * wait)
+			if err := a.take("t", 10); (err != nil) != broken {
+				t.Errorf("the row is left out: %v; %v, missing %v", broken, err, a.Status().Missing)
+			}
+		})
+	}
+}
+
+// A silentLoser never writes a row as ended that is not there.
+type silentLoser struct{ *conn }
+
+func (s silentLoser) SwapRowWith(ctx context.Context, p driver.Pulse, table, name string, old, next []byte) (bool, driver.Contact, error) {
+	if table == driver.TableBeats && old == nil {
+		ct, err := s.Beat(ctx, p)
+		return true, ct, err
+	}
+	return s.conn.SwapRowWith(ctx, p, table, name, old, next)
+}
+
 // A grant is made in one step with the heartbeat: else a store that went back grants what
 // was granted before, until the node's next heartbeat.
 func TestGrantsUnderTheHeartbeat(t *testing.T) {

@@ -209,9 +209,15 @@ func (s *Store) StoreID(ctx context.Context) (string, error) {
 	if err := s.Ping(ctx); err != nil {
 		return "", err
 	}
+	return s.OpenedID(), nil
+}
+
+// OpenedID implements driver.Opened. A store that is replaced under a connection shows with the
+// next write.
+func (s *Store) OpenedID() string {
 	s.space.mu.Lock()
 	defer s.space.mu.Unlock()
-	return s.space.id, nil
+	return s.space.id
 }
 
 // OpenToAll implements driver.Founded. Other handles that were opened before read everything anew.
