@@ -285,20 +285,10 @@ func (c *Client) Close() error {
 	c.closed = true
 	c.mu.Unlock()
 	c.stop()
+	c.joints.close()
 	c.children.Wait()
 	c.transport.CloseIdleConnections()
 	return errors.Join(errs...)
-}
-
-// start runs f in a goroutine that Close waits for, unless the client is closed.
-func (c *Client) start(f func()) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return false
-	}
-	c.children.Go(f)
-	return true
 }
 
 func (c *Client) isClosed() bool {

@@ -5,7 +5,7 @@ func Waiting(c *Client, tag string) int {
 	c.joints.mu.Lock()
 	defer c.joints.mu.Unlock()
 	if t := c.joints.tags[tag]; t != nil {
-		return len(t.waiting)
+		return t.requests.Waiting()
 	}
 	return 0
 }

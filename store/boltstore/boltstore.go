@@ -56,6 +56,7 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/batch"
 	"github.com/hapax-id/hapax/internal/durable"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/internal/fileid"
@@ -98,14 +99,12 @@ type Store struct {
 	handle *os.File    // bbolt's own
 	file   os.FileInfo // of the open file
 
-	requests chan request
-	stop     chan struct{} // closed by Close
-	stopped  chan struct{} // closed by the committer when it has ended
+	writes   *batch.Batch[request, error]
 	closing  sync.Once
 	closeErr error
 
-	failed atomic.Pointer[error] // why nothing more is granted; set by the committer
-	full   atomic.Pointer[error] // a change found no room on the disk; set by the committer, cleared by Ping
+	failed atomic.Pointer[error] // why nothing more is granted; set by commit
+	full   atomic.Pointer[error] // a change found no room on the disk; set by commit, cleared by Ping
 }
 
 // Open opens the store in the file at path, and creates it if there is none;
@@ -140,9 +139,7 @@ func openStore(ctx context.Context, path string, opts Options, identify identifi
 	}
 	if opts.Look {
 		s.failed.Store(&errLooks)
-		close(s.stopped) // there is no committer
-	} else {
-		go s.commitAll()
+		s.writes.Close()
 	}
 	return s, nil
 }
@@ -150,7 +147,7 @@ func openStore(ctx context.Context, path string, opts Options, identify identifi
 // errLooks is why a store that was opened with Options.Look grants nothing.
 var errLooks = fmt.Errorf("%w: it was opened to be looked at only", hapax.ErrNotSupported)
 
-// openFile opens and locks the file. The committer is not running yet.
+// openFile opens and locks the file.
 func openFile(ctx context.Context, path string, wait time.Duration, readOnly bool) (*Store, *os.File, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, nil, unavailable(err)
@@ -182,15 +179,8 @@ func openFile(ctx context.Context, path string, wait time.Duration, readOnly boo
 	if err == nil {
 		var info os.FileInfo
 		if info, err = file.Stat(); err == nil {
-			s := &Store{
-				path:     path,
-				db:       db,
-				handle:   file,
-				file:     info,
-				requests: make(chan request, maxBatch),
-				stop:     make(chan struct{}),
-				stopped:  make(chan struct{}),
-			}
+			s := &Store{path: path, db: db, handle: file, file: info}
+			s.writes = s.writing()
 			s.calls = driver.Calls{Service: path, Timeout: -1}
 			s.base = driver.NewBase(&s.calls, kv{s}, driver.BaseOptions{MaxChanges: maxChanges, MaxBytes: maxBytes, Near: true})
 			return s, file, nil
@@ -296,8 +286,7 @@ func (s *Store) renew() error {
 func (s *Store) Close() error {
 	s.calls.End()
 	s.closing.Do(func() {
-		close(s.stop)
-		<-s.stopped
+		s.writes.Close()
 		if s.failed.Load() == nil && s.checkPath() == nil {
 			s.closeErr = guard(s.renew)
 		}

@@ -393,7 +393,7 @@ func TestSharedTransaction(t *testing.T) {
 			}
 		})
 	}
-	patience.Until(t, "50 waiting requests", func() bool { return len(s.requests) == 50 })
+	patience.Until(t, "50 waiting requests", func() bool { return s.writes.Waiting() == 50 })
 	close(hold)
 	wg.Wait()
 	after := s.db.Stats()

@@ -1,14 +1,15 @@
 package boltstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
 	"syscall"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/batch"
 )
 
 // maxBatch bounds how many requests share a transaction.
@@ -17,81 +18,39 @@ const maxBatch = 1024
 // A request is one change. It puts as its last step, so that a request that fails in
 // judging leaves nothing behind in the transaction that it shares.
 type request struct {
-	ctx  context.Context
-	run  func(*transaction) error
-	done func(error) // called once, when the outcome is durable
+	ctx context.Context
+	run func(*transaction) error
 }
 
-// write has the committer run f, and returns its result once that is durable.
+// writing returns the way to a transaction: all that was asked for while one was being written
+// goes into the next.
+func (s *Store) writing() *batch.Batch[request, error] {
+	return batch.New(batch.Options[request, error]{
+		Trip: s.commit, Most: maxBatch,
+		Apart: true, // a disk that hangs heeds no context
+		Left:  unavailable, Closed: errClosed(s.path),
+	})
+}
+
+// write has f run in a transaction, and returns its result once that is durable.
 // If the context ends before, the outcome is unknown.
 func write[T any](ctx context.Context, s *Store, f func(*transaction) (T, error)) (T, error) {
-	type answer struct {
-		result T
-		err    error
+	var result, zero T // the former belongs to the transaction until that has ended
+	failed, err := s.writes.Do(ctx, request{ctx, func(tx *transaction) (err error) { result, err = f(tx); return err }})
+	if err = cmp.Or(err, failed); err != nil {
+		return zero, err
 	}
-	var zero T
-	if err := context.Cause(ctx); err != nil {
-		return zero, unavailable(err)
-	}
-	answered := make(chan answer, 1)
-	var result T // belongs to the committer
-	r := request{
-		ctx:  ctx,
-		run:  func(tx *transaction) (err error) { result, err = f(tx); return err },
-		done: func(err error) { answered <- answer{result, err} },
-	}
-	select {
-	case s.requests <- r:
-	case <-ctx.Done():
-		return zero, unavailable(context.Cause(ctx))
-	case <-s.stopped:
-		return zero, errClosed(s.path)
-	}
-	select {
-	case a := <-answered:
-		if a.err != nil {
-			return zero, a.err
-		}
-		return a.result, nil
-	case <-ctx.Done():
-		return zero, unavailable(context.Cause(ctx))
-	case <-s.stopped:
-		return zero, errClosed(s.path)
-	}
+	return result, nil
 }
 
-// commitAll is the committer. All that was asked for while one transaction was
-// being written goes into the next.
-func (s *Store) commitAll() {
-	defer close(s.stopped)
-	for {
-		select {
-		case <-s.stop:
-			return
-		case r := <-s.requests:
-			runtime.Gosched() // those who were answered just now may ask again, and then share this transaction
-			batch := []request{r}
-			for more := true; more && len(batch) < maxBatch; {
-				select {
-				case r := <-s.requests:
-					batch = append(batch, r)
-				default:
-					more = false
-				}
-			}
-			s.commit(batch)
-		}
-	}
-}
-
-// commit runs a batch in one transaction and answers every request in it.
-func (s *Store) commit(batch []request) {
-	errs := make([]error, len(batch))
+// commit runs requests in one transaction, and returns the outcome of each.
+func (s *Store) commit(_ context.Context, all []request) ([]error, error) {
+	errs := make([]error, len(all))
 	err := s.checkPath()
 	if failed := s.failed.Load(); failed != nil {
 		err = *failed
 	} else if err == nil {
-		switch err = s.runAll(batch, errs); {
+		switch err = s.runAll(all, errs); {
 		case err == nil:
 		case recoverable(err):
 			err = fmt.Errorf("%w: %s: %w: %w", hapax.ErrStoreUnavailable, s.path, syscall.ENOSPC, err)
@@ -101,21 +60,17 @@ func (s *Store) commit(batch []request) {
 			s.failed.Store(&err)
 		}
 	}
-	for i, r := range batch {
-		switch {
-		case errs[i] != nil:
-			r.done(explain(s.path, errs[i]))
-		case err != nil:
-			r.done(explain(s.path, err))
-		default:
-			r.done(nil)
+	for i := range errs {
+		if errs[i] = cmp.Or(errs[i], err); errs[i] != nil {
+			errs[i] = explain(s.path, errs[i])
 		}
 	}
+	return errs, nil
 }
 
 // runAll notes in errs which requests failed by themselves, and returns why the
 // transaction as a whole did.
-func (s *Store) runAll(batch []request, errs []error) error {
+func (s *Store) runAll(all []request, errs []error) error {
 	return guard(func() error {
 		inner, err := s.db.Begin(true)
 		if err != nil {
@@ -126,7 +81,7 @@ func (s *Store) runAll(batch []request, errs []error) error {
 		if err != nil {
 			return err
 		}
-		for i, r := range batch {
+		for i, r := range all {
 			if err := context.Cause(r.ctx); err != nil {
 				errs[i] = unavailable(err)
 			} else {

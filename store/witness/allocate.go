@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/batch"
 	"github.com/hapax-id/hapax/store/driver"
 )
 
@@ -16,27 +17,19 @@ const (
 	allocateMost = 100 // as a driver may do in one step
 )
 
-func (g *Guarded) batchAllocations() {
-	b := &g.allocations
-	b.tag = func(of driver.AllocateOf) string { return of.Tag }
-	b.merges, b.most, b.few = true, allocateMost, allocateFew
-	b.step, b.start, b.life = g.allocateAll, g.inLoop, g.life
+// batchAllocations returns the steps of allocations, of so many calls before others wait. A step
+// costs one heartbeat and one sync of the witness, however many calls it is made of; those of one
+// tag go together, and their tag is in one step at a time.
+func (g *Guarded) batchAllocations(few int) *batch.Batch[driver.AllocateOf, driver.Allocated] {
+	return batch.New(batch.Options[driver.AllocateOf, driver.Allocated]{
+		Trip: g.allocateAll, Most: allocateMost, Trips: few, Few: few,
+		Key:  func(of driver.AllocateOf) string { return of.Tag },
+		Life: g.life, Left: errLeft, Closed: errGuardClosed(),
+	})
 }
 
-// inLoop calls f in a goroutine that Close waits for. While the node is being closed it calls f
-// at once, which refuses.
-func (g *Guarded) inLoop(f func()) {
-	g.mu.Lock()
-	// A goroutine that begins once Close waits for all would not be waited for.
-	ends := g.state == Leaving || g.state == Left
-	if !ends {
-		g.loop.Go(f)
-	}
-	g.mu.Unlock()
-	if ends {
-		f()
-	}
-}
+// errLeft is what a caller is told whose context has ended.
+func errLeft(cause error) error { return fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, cause) }
 
 // awaitServing returns when the node may be granted something.
 func (g *Guarded) awaitServing(ctx context.Context) error {
@@ -59,7 +52,7 @@ func (g *Guarded) Allocate(ctx context.Context, tag string, n int64, last hapax.
 	if err := g.awaitServing(ctx); err != nil {
 		return hapax.Allocation{}, err
 	}
-	made, err := g.allocations.do(ctx, driver.AllocateOf{Tag: tag, N: n, Last: last})
+	made, err := g.allocations.Do(ctx, driver.AllocateOf{Tag: tag, N: n, Last: last})
 	if err != nil {
 		return hapax.Allocation{}, err
 	}

@@ -172,13 +172,6 @@ func TestSmallRules(t *testing.T) {
 	if found, err := compareLines(t.Context(), c.store, c.g.witness.snapshot()); err != nil || !found.behind || found.line != "tag/t" {
 		t.Errorf("the first that is behind is %q, %v", found.line, err)
 	}
-	synctest.Test(t, func(t *testing.T) {
-		for _, state := range []State{Leaving, Left} {
-			c := newScene(t)
-			c.g.state = state
-			c.g.inLoop(c.g.loop.Wait) // nothing is in the loop that would wait for itself
-		}
-	})
 	row := rowOf(2, "B")
 	for name, v := range map[string]struct {
 		about string

@@ -44,53 +44,53 @@ func TestWaitersAreToldThatItJoins(t *testing.T) {
 	})
 }
 
-// What is begun while the node is being closed is refused at once, since nobody would wait for it.
-func TestNothingBeginsWhileItIsClosed(t *testing.T) {
-	for _, state := range []State{Joining, Serving, Fenced, Refusing, Leaving, Left} {
-		c := newScene(t)
-		c.g.state = state
-		gate, began := make(chan struct{}), make(chan struct{})
-		if state == Leaving || state == Left {
+// A tag is in one step at a time: its calls wait, and go together. A step of hand-backs names it
+// once.
+func TestOneStepOfATag(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := servingScene(t)
+		made, err := c.g.Allocate(t.Context(), "t", 10, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for call, ask := range map[string]func(i int64) error{
+			"allocate": func(int64) error { _, err := c.g.Allocate(t.Context(), "t", 10, ""); return err },
+			"handback": func(i int64) error {
+				err := c.g.HandBack(t.Context(), made, made.Grant.Lo+i)
+				if errors.Is(err, hapax.ErrLeaseLost) { // another was first
+					err = nil
+				}
+				return err
+			},
+		} {
+			gate := make(chan struct{})
+			c.store.before = func(string) { <-gate }
+			c.store.reset(0)
+			var wg sync.WaitGroup
+			for i := range 4 {
+				wg.Go(func() {
+					if err := ask(int64(i)); err != nil {
+						t.Errorf("%s: %v", call, err)
+					}
+				})
+				synctest.Wait()
+			}
+			if n := c.g.allocations.Waiting() + c.g.handBacks.Waiting(); n != 3 {
+				t.Errorf("%s: %d wait; want 3", call, n)
+			}
 			close(gate)
+			wg.Wait()
+			steps := 0
+			for _, one := range c.store.made() {
+				if one == call {
+					steps++
+				}
+			}
+			if want := map[string]int{"allocate": 2, "handback": 4}[call]; steps != want {
+				t.Errorf("4 of %s took %d steps; want %d", call, steps, want)
+			}
 		}
-		c.g.inLoop(func() { close(began); <-gate })
-		<-began
-		if state != Leaving && state != Left {
-			close(gate)
-		}
-		c.g.loop.Wait()
-	}
-}
-
-// While as many calls are in steps as may be no other step begins, whatever waits.
-func TestFewSteps(t *testing.T) {
-	b := &batcher[string, int]{tag: func(tag string) string { return tag }, most: 10, few: 2}
-	enter := func(tag string) *turn[string, int] {
-		one := &turn[string, int]{ask: tag}
-		b.enter(one)
-		return one
-	}
-	names := func(some []*turn[string, int]) (text string) {
-		for _, one := range some {
-			text += one.ask
-		}
-		return text
-	}
-	x, y := enter("x"), enter("y")
-	for _, tag := range []string{"a", "b"} {
-		enter(tag)
-	}
-	some := b.next([]*turn[string, int]{x})
-	if names(some) != "ab" {
-		t.Errorf("after x there are %q in a step", names(some))
-	}
-	enter("c")
-	if rest := b.next([]*turn[string, int]{y}); rest != nil {
-		t.Errorf("while two are in a step another begins: %q", names(rest))
-	}
-	if rest := b.next(some); names(rest) != "c" {
-		t.Errorf("after them there are %q in a step", names(rest))
-	}
+	})
 }
 
 // The witness keeps a definition that is not the usual one, so that the line can be made anew from it.

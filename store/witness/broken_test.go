@@ -1,29 +1,19 @@
 package witness_test
 
 import (
-	"encoding/json"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
 	"testing"
+
+	"github.com/hapax-id/hapax/internal/twins"
 )
 
-// Rules of the guard, each with the line of code that keeps it, a twin in which that is
-// broken, and the test that notices. All twins are built into one program, in which the
-// variable TWIN chooses. What each driver keeps, one step for heartbeat, fence and grant,
+// Rules of the guard, with their twins. What each driver keeps, one step for heartbeat, fence and grant,
 // and a hand-back under its token, has its twins in twins_test.go and store/storetest. Of
 // the model's rules these have none, since others keep what they keep: that a joiner waits
 // until all have seen its join (a row has to advance, and every join is accounted for),
 // that nobody leaves under a fence (rows settle nobody), that evidence counts under a
 // fresh word (it is looked at each time), that the joins are raised (rows have ended),
 // that a decision ends all rows (who returns raises its lines).
-var broken = []struct {
-	rule       string
-	file       string
-	code, twin string
-	test       string
-}{
+var broken = []twins.Twin{
 	// Rows.
 	{"a row that has ended keeps its heartbeat", "beat.go", `raw, beat.EncodeEnded("left"))`, `raw, map[bool]driver.Beat{false: beat, true: {Count: 1}}[twin("keep")].EncodeEnded("left"))`, "TestStopsAndStarts"},
 	{"the latest row judges alone", "join.go", "latest = max(latest, row)", `if twin("latest") && latest != "" { latest = min(latest, row) } else { latest = max(latest, row) }`, "TestOnlyTheLatestRowJudges"},
@@ -49,19 +39,9 @@ var broken = []struct {
 	{"... and all recorded", "allocate.go", "got = append(got, one)", `if !twin("recorded") { got = append(got, one) }`, "TestTroubleTogether"},
 	{"... and disjoint", "allocate.go", "if one.from.Less(ends[line]) {", `if one.from.Less(ends[line]) && !twin("disjoint") {`, "TestOneStretchForTwo"},
 
-	// Steps of many calls.
-	{"a tag is in one step at a time", "batch.go", "if b.calls < b.few && !b.busy[b.tag(t.ask)] {", `if b.calls < b.few && (!b.busy[b.tag(t.ask)] || twin("busy")) {`, "TestBatcher"},
-	{"... also one that has waited", "batch.go", "len(some) == b.most || b.busy[tag]", `len(some) == b.most || b.busy[tag] && !twin("busy too")`, "TestBatcher"},
-	{"callers of one step have an answer each", "batch.go", "a.value = values[i]", `a.value = values[map[bool]int{false: i, true: 0}[twin("same stretch")]]`, "TestBatcher"},
-	{"an error of a step reaches each of its callers", "batch.go", "a := answer[A]{err: err}", `a := answer[A]{err: err}; if twin("swallowed") && i > 0 { a.err = nil }; if err != nil && a.err == nil { t.done <- a; continue }`, "TestBatcher"},
-	{"a caller that leaves takes nothing from the others", "batch.go", "return w == t })", `return w == t || twin("leaves all") && b.tag(w.ask) == b.tag(t.ask) })`, "TestBatcher"},
-	{"... nor ends a step with others", "batch.go", "b.start(func() { b.serve(some) })", `if twin("its time") { b.life = ctx }; b.start(func() { b.serve(some) })`, "TestBatcher"},
-	{"... and nothing is asked for it", "batch.go", "b.leave(t)\n", `if !twin("stays") { b.leave(t) }` + "\n", "TestBatcher"},
-	{"an answer that comes as the context ends is used", "batch.go", "case a := <-t.done: // at the same moment", `case a := <-map[bool]chan answer[A]{false: t.done}[twin("wasted")]: // at the same moment`, "TestAnswerAtTheEnd"},
-	{"callers are served in the order of their coming", "batch.go", "rest = append(rest, t)", `if rest = append(rest, t); twin("order of coming") { rest = append([]*turn[Q, A]{t}, rest[:len(rest)-1]...) }`, "TestBatcher"},
-	{"whatever waits begins when it may", "batch.go", "if b.calls >= b.few || len(b.waiting) == 0 {", `if b.calls >= b.few || len(b.waiting) == 0 || twin("idle") && len(over) > 1 {`, "TestBatcher"},
-	{"a step of hand-backs names each tag once", "batch.go", "named[tag] && !b.merges", `named[tag] && !b.merges && !twin("named")`, "TestBatcher"},
-	{"a step is of no more calls than it may be", "batch.go", "if len(some) == b.most", `if len(some) == b.most && !twin("most")`, "TestBatcher"},
+	// Steps of many calls: the rules of internal/batch have their twins there.
+	{"a tag is in one step at a time", "allocate.go", "return of.Tag },", `if twin("busy") { return fmt.Sprintf("%p", &of) }; return of.Tag },`, "TestOneStepOfATag"},
+	{"a step of hand-backs names each tag once", "handback.go", "Once: true,", `Once: !twin("named"),`, "TestOneStepOfATag"},
 	{"the token comes first in a pair", "lines.go", "return p.Token < q.Token ||", `return !twin("token") && p.Token < q.Token || twin("token") && p.Mark < q.Mark ||`, "TestHandBackWhoseAnswerIsLost"},
 	{"who beats slowly does so less often", "pace.go", "case p.slow >= slowBeats && p.want > was:", `case p.slow >= slowBeats && p.want > was && !twin("pace"):`, "TestDistantStore"},
 	{"... and is asked before it counts as silent", "read.go", "g.now()-at.at > waitOf(now.every(g.opts)), nil", `(g.now()-at.at > waitOf(now.every(g.opts)) || twin("asked first")), nil`, "TestSlowNodeSaysSoFirst"},
@@ -171,62 +151,4 @@ var broken = []struct {
 	{"a line that is refused stays so", "foreign.go", "m.witness.state.Refused[line]; why", `m.witness.state.Refused[line]; !twin("stays") && why`, "TestMarks"},
 }
 
-func TestBrokenRules(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds the package anew")
-	}
-	dir := t.TempDir()
-	here, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	texts := map[string]string{"twin.go": "package witness\n\nimport \"os\"\n\nfunc twin(name string) bool { return os.Getenv(\"TWIN\") == name }\n"}
-	for _, b := range broken {
-		if texts[b.file] == "" {
-			text, err := os.ReadFile(b.file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			texts[b.file] = string(text)
-		}
-	}
-	for _, b := range broken {
-		if strings.Count(texts[b.file], b.code) != 1 {
-			t.Fatalf("%s: %q is %d times in %s; want it once", b.rule, b.code, strings.Count(texts[b.file], b.code), b.file)
-		}
-		texts[b.file] = strings.Replace(texts[b.file], b.code, b.twin, 1)
-	}
-	overlay := struct{ Replace map[string]string }{map[string]string{}}
-	for file, text := range texts {
-		overlay.Replace[filepath.Join(here, file)] = filepath.Join(dir, file)
-		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	raw, err := json.Marshal(overlay)
-	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "overlay.json"), raw, 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	program := filepath.Join(dir, "twins.test")
-	if out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-overlay", filepath.Join(dir, "overlay.json"), "-o", program, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	for _, b := range broken {
-		t.Run(b.rule, func(t *testing.T) {
-			_, name, _ := strings.Cut(b.twin, `twin("`)
-			name, _, _ = strings.Cut(name, `"`)
-			cmd := exec.CommandContext(t.Context(), program, "-test.failfast", "-test.run", "^"+b.test+"$") // one complaint is enough
-			cmd.Env = append(os.Environ(), "TWIN="+name)
-			out, err := cmd.CombinedOutput()
-			if err == nil {
-				t.Errorf("%s does not notice", b.test)
-			}
-			if !strings.Contains(string(out), "--- FAIL: "+b.test) {
-				t.Errorf("%s does not fail, but: %.500s", b.test, out)
-			}
-		})
-	}
-}
+func TestBrokenRules(t *testing.T) { twins.Run(t, "witness", broken) }

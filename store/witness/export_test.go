@@ -34,32 +34,13 @@ func AwaitTick(t *testing.T, path string) {
 
 // OneStepAtATime has all allocations of a node wait while a step is under way.
 func (g *Guarded) OneStepAtATime() {
-	g.allocations.mu.Lock()
-	defer g.allocations.mu.Unlock()
-	g.allocations.few = 1
+	g.allocations = g.batchAllocations(1)
 }
 
 // CountSyncs counts how often a witness is made durable from now on.
 func CountSyncs(w *Witness) (syncs func() int) {
-	w.writer.Lock()
-	defer w.writer.Unlock()
-	c := &counting{logFile: w.log.file}
-	w.log.file = c
-	return func() int {
-		w.writer.Lock()
-		defer w.writer.Unlock()
-		return c.syncs
-	}
-}
-
-type counting struct {
-	logFile
-	syncs int
-}
-
-func (c *counting) Sync() error {
-	c.syncs++
-	return c.logFile.Sync()
+	before := w.log.syncs.Load()
+	return func() int { return int(w.log.syncs.Load() - before) }
 }
 
 // SetUptime replaces the machine's clock for a test.

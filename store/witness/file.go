@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"sync/atomic"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/durable"
@@ -20,7 +21,7 @@ import (
 //	checksum \t kind \t JSON
 //
 // the checksum in hexadecimal over all that follows it. The first one is a
-// snapshot; the others are changes, one for each batch, and before them the rest of a
+// snapshot; the others are changes, one for each write, and before them the rest of a
 // snapshot with many lines. A crash can damage only the change that was not yet acknowledged,
 // the last line: any other damage is corruption. The log is
 // shortened by writing a new snapshot to another file and renaming it, and mended in
@@ -32,6 +33,8 @@ type log struct {
 	file logFile // nil while it is being replaced, and after a write that failed
 	size int64   // bytes in the file
 	long int64   // the size at which the log is rewritten
+
+	syncs atomic.Int64 // of changes, for tests
 }
 
 // A logFile is the part of os.File that a log is appended with.
@@ -89,6 +92,7 @@ func (l *log) append(change record) error {
 	data := change.encode(kindChange)
 	_, err := l.file.Write(data)
 	if err == nil {
+		l.syncs.Add(1)
 		err = l.file.Sync()
 	}
 	l.size += int64(len(data))

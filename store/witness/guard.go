@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/batch"
 	"github.com/hapax-id/hapax/store/driver"
 )
 
@@ -29,8 +30,8 @@ type Guarded struct {
 	loop    sync.WaitGroup
 	kick    chan struct{} // holds an element while the loop is to take a turn at once
 
-	handBacks   batcher[driver.HandBackOf, bool]
-	allocations batcher[driver.AllocateOf, driver.Allocated]
+	handBacks   *batch.Batch[driver.HandBackOf, bool]
+	allocations *batch.Batch[driver.AllocateOf, driver.Allocated]
 	used        used
 
 	mu      sync.Mutex // guards the fields below; never held during I/O
@@ -122,9 +123,8 @@ func (g *Guarded) Close() error {
 	if !g.apply(leave, nil, nil) {
 		return nil
 	}
-	g.stop()
-	g.loop.Wait()
-	// The loop has ended, so that no beat comes after the row says that it has left.
+	g.halt()
+	// Nothing is under way, so that no beat comes after the row says that it has left.
 	err := g.leave()
 	err = errors.Join(err, g.calls.close())
 	if g.beats != g.calls {
@@ -143,7 +143,14 @@ func (g *Guarded) Kill() {
 	// Without a row nothing can be called any more, not even by calls under way.
 	g.state, g.me.row = Left, ""
 	g.mu.Unlock()
+	g.halt()
+}
+
+// halt ends all that is under way, and waits for it.
+func (g *Guarded) halt() {
 	g.stop()
+	g.allocations.Close()
+	g.handBacks.Close()
 	g.loop.Wait()
 }
 
@@ -226,10 +233,12 @@ func (g *Guarded) refusedLocked() error {
 		}
 		return fmt.Errorf("%w (%w)", g.cause, hapax.ErrFenced)
 	case Leaving, Left:
-		return fmt.Errorf("%w: the store", hapax.ErrClosed)
+		return errGuardClosed()
 	}
 	return nil
 }
+
+func errGuardClosed() error { return fmt.Errorf("%w: the store", hapax.ErrClosed) }
 
 // serving waits until the node may be granted something. A caller that has waited so long that
 // the store's answer would come too late is told to ask again: its numbers would be lost.

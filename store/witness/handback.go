@@ -4,20 +4,20 @@ import (
 	"context"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/batch"
 	"github.com/hapax-id/hapax/store/driver"
 )
 
-// Limits of steps of hand-backs: a node that stops hands back the numbers of all its tags.
-const (
-	handBackFew  = 1
-	handBackMost = 500
-)
+// handBackMost bounds a step: a node that stops hands back the numbers of all its tags.
+const handBackMost = 500
 
-func (g *Guarded) batchHandBacks() {
-	b := &g.handBacks
-	b.tag = func(h driver.HandBackOf) string { return h.Tag.Name }
-	b.most, b.few = handBackMost, handBackFew
-	b.step, b.start, b.life = g.handBackAll, g.inLoop, g.life
+// batchHandBacks returns the steps of hand-backs, one at a time, each of which names a tag once.
+func (g *Guarded) batchHandBacks() *batch.Batch[driver.HandBackOf, bool] {
+	return batch.New(batch.Options[driver.HandBackOf, bool]{
+		Trip: g.handBackAll, Most: handBackMost,
+		Key: func(h driver.HandBackOf) string { return h.Tag.Name }, Once: true,
+		Life: g.life, Left: errLeft, Closed: errGuardClosed(),
+	})
 }
 
 // HandBack implements hapax.SegmentStore.
@@ -28,7 +28,7 @@ func (g *Guarded) HandBack(ctx context.Context, a hapax.Allocation, next int64) 
 	if err := g.awaitServing(ctx); err != nil {
 		return err
 	}
-	given, err := g.handBacks.do(ctx, driver.HandBackOf{Allocation: a, Next: next})
+	given, err := g.handBacks.Do(ctx, driver.HandBackOf{Allocation: a, Next: next})
 	if err == nil && !given {
 		err = driver.NotHeld(a.Tag.Name)
 	}

@@ -181,8 +181,7 @@ func guard(calls, beats *handle, w *Witness, opts Options) (*Guarded, error) {
 	g.told.State = g.state
 	g.since = g.now()
 	g.life, g.stop = context.WithCancel(context.Background())
-	g.batchAllocations()
-	g.batchHandBacks()
+	g.allocations, g.handBacks = g.batchAllocations(allocateFew), g.batchHandBacks()
 	g.loop.Go(g.turns)
 	return g, nil
 }

@@ -59,9 +59,8 @@ func newScene(t *testing.T, knows ...func(*record)) *scene {
 		state: Joining, changed: make(chan struct{}), shared: true, peers: map[string]*sighting{},
 	}
 	c.g.life, c.g.stop = context.WithCancel(context.Background())
-	c.g.batchAllocations()
-	c.g.batchHandBacks()
-	t.Cleanup(func() { c.g.stop(); c.g.loop.Wait() })
+	c.g.allocations, c.g.handBacks = c.g.batchAllocations(allocateFew), c.g.batchHandBacks()
+	t.Cleanup(c.g.halt)
 	for _, f := range knows {
 		c.know(f)
 	}

@@ -1,10 +1,12 @@
 package witness
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -12,6 +14,7 @@ import (
 	"sync"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/batch"
 	"github.com/hapax-id/hapax/internal/durable"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/internal/fileid"
@@ -24,13 +27,13 @@ import (
 type Witness struct {
 	shutOnce func() error // shut, with its result for every later call
 
-	writer sync.Mutex // guards log; held while a batch is written, and taken before mu
-	log    *log       // the durable part
+	writes *batch.Batch[struct{}, struct{}] // of noted to log, one at a time
+	log    *log                             // the durable part
 
 	mu     sync.Mutex // guards the fields below; not held during I/O
 	state  record
-	next   *batch // changes join it until its first writer takes it; nil: none
-	noted  record // the next batch makes it durable besides
+	noted  record // changes that the next write makes durable
+	owed   bool   // a caller waits until they are
 	closed bool
 	failed error // why the last change could not be made durable
 	make   bool  // a store may be made in place of the one that was lost
@@ -206,14 +209,6 @@ func joinOf(row string) int64 {
 	return n
 }
 
-// A batch is changes that become durable together. The call that opened it writes
-// it; the others wait.
-type batch struct {
-	change record
-	done   chan struct{} // closed when err is set
-	err    error
-}
-
 // OpenFile opens the witness in the file at path, or creates it, readable by its
 // owner only. Its directory must exist; a lock file stands beside it. A last
 // change that a crash cut short was never acknowledged and is dropped.
@@ -230,6 +225,7 @@ func openOn(path string, disk durable.Disk) (*Witness, error) {
 		return nil, err
 	}
 	w := &Witness{log: log, state: state, noted: newRecord(), failed: full}
+	w.writes = batch.New(batch.Options[struct{}, struct{}]{Trip: w.write, Most: math.MaxInt, Left: errLeft, Closed: errWitnessClosed()})
 	w.shutOnce = sync.OnceValue(w.shut)
 	if err := w.findCopied(path + lockSuffix); err != nil && !durable.IsFull(err) {
 		return nil, errors.Join(err, w.Close())
@@ -407,18 +403,16 @@ func (w *Witness) rewrite() error {
 	return w.commit(func(*record) error { return nil })
 }
 
-// Close waits for the batch that is being written and releases the file.
+// Close waits for the changes that are being written and releases the file.
 // Changes are refused with ErrClosed from then on. Only the first call does
 // something; all return its result.
 func (w *Witness) Close() error { return w.shutOnce() }
 
 func (w *Witness) shut() error {
 	w.mu.Lock()
-	// Refused before the log is closed, which waits for the batch that is being written.
 	w.closed = true
 	w.mu.Unlock()
-	w.writer.Lock()
-	defer w.writer.Unlock()
+	w.writes.Close()
 	return w.log.close()
 }
 
@@ -430,17 +424,14 @@ var errNoChange = errors.New("no change")
 // commit makes one change durable. The function runs with mu held; it describes the
 // change in b, which it must not read.
 func (w *Witness) commit(change func(b *record) error) error {
-	b, first, err := w.enter(change)
-	switch {
+	switch err := w.enter(change); {
 	case err == errNoChange:
 		return nil
 	case err != nil:
 		return err
-	case first:
-		w.write(b)
 	}
-	<-b.done
-	return b.err
+	_, err := w.writes.Do(context.Background(), struct{}{})
+	return err
 }
 
 // upTo returns up to which grant the witness knows all that were used: a grant that the
@@ -452,26 +443,20 @@ func (o own) upTo() int64 {
 	return max(o.Grants, o.Asked)
 }
 
-// enter adds a change to the open batch and to the state, and reports whether
-// that opened the batch: then the caller must write it.
-func (w *Witness) enter(change func(b *record) error) (b *batch, first bool, err error) {
+// enter adds a change to the state, and to what is to be written.
+func (w *Witness) enter(change func(b *record) error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
-		return nil, false, errWitnessClosed()
+		return errWitnessClosed()
 	}
 	one := newRecord()
 	if err := change(&one); err != nil {
-		return nil, false, err
+		return err
 	}
-	// At once, and before it is durable: a comparison must never know less than a call under way.
-	w.state.merge(one)
-	if w.next == nil {
-		w.next, first = &batch{change: w.noted, done: make(chan struct{})}, true
-		w.noted = newRecord()
-	}
-	w.next.change.join(one)
-	return w.next, first, nil
+	w.addLocked(one)
+	w.owed = true
+	return nil
 }
 
 // note makes a change that becomes durable with the next one.
@@ -480,36 +465,34 @@ func (w *Witness) note(change func(b *record)) {
 	defer w.mu.Unlock()
 	one := newRecord()
 	change(&one)
-	w.state.merge(one)
-	if w.next != nil {
-		w.next.change.join(one)
-	} else {
-		w.noted.join(one)
-	}
+	w.addLocked(one)
 }
 
-// write makes a batch durable. While it waits for the batch before, others join.
-func (w *Witness) write(b *batch) {
-	w.writer.Lock()
-	defer w.writer.Unlock()
+func (w *Witness) addLocked(one record) {
+	// At once, and before it is durable: a comparison must never know less than a call under way.
+	w.state.merge(one)
+	w.noted.join(one)
+}
+
+// write makes durable what was noted, for callers that have noted it.
+func (w *Witness) write(_ context.Context, callers []struct{}) ([]struct{}, error) {
 	w.mu.Lock()
-	// From here on changes go into the next batch: this one is being written.
-	w.next = nil
-	if w.closed {
-		b.err = errWitnessClosed()
-	}
+	change, owed, failed := w.noted, w.owed, w.failed
+	w.noted, w.owed = newRecord(), false
 	w.mu.Unlock()
-	if b.err == nil {
-		b.err = w.persist(b.change)
-		w.mu.Lock()
-		w.failed = b.err
-		w.mu.Unlock()
+	// The write before may have taken a change whose caller had not come yet.
+	if !owed && failed == nil {
+		return callers, nil
 	}
-	close(b.done)
+	err := w.persist(change)
+	w.mu.Lock()
+	w.failed = err
+	w.mu.Unlock()
+	return callers, err
 }
 
 // persist appends a change, or rewrites the log when it has grown too long or an
-// earlier write failed. The state may hold changes of the next batch already. It
+// earlier write failed. The state may hold changes of the next write already. It
 // does no harm that they become durable early: nobody was told yet.
 func (w *Witness) persist(change record) error {
 	if !w.log.isDue() {
