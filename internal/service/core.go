@@ -88,6 +88,8 @@ func (c *core) retry(ctx context.Context, why *trouble, f func(context.Context) 
 		if err == nil || !watch.IsAway(err) {
 			return err
 		}
+		// Before there is an issuer, no supply asks again: the first callers of a tag or a pool would
+		// fail though the store returns while they wait.
 		select {
 		case <-ctx.Done():
 			return &hapax.WaitError{Cause: err, Context: context.Cause(ctx)}

@@ -125,6 +125,8 @@ func (s *Service) knownLocked(tag string) (*attempt, error) {
 // while, so that a slow store is not asked in vain.
 func (s *Service) run(ctx context.Context, a *attempt, tag string) {
 	defer func() { <-s.slots }()
+	// Else a store that is away would be asked on for callers that have long gone, and the attempts
+	// would keep the slots of other tags.
 	ctx, cancel := context.WithTimeout(ctx, s.opts.MaxWait+s.opts.StoreTimeout)
 	defer cancel()
 	a.line, a.err = s.open(ctx, a, tag)

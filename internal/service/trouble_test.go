@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -156,6 +157,27 @@ func TestACallThatWaitsIsServedWhenTheStoreReturns(t *testing.T) {
 		store.Down()
 		time.AfterFunc(500*time.Millisecond, store.Up)
 		mustNext(t, s, "orders")
+	})
+}
+
+// An attempt to open a tag outlasts its callers by the store's time-out, and no longer.
+func TestOpeningEndsAfterItsCallers(t *testing.T) {
+	bubble(t, Options{}, func(t *testing.T, s *Service, store *storetest.Faults) {
+		var asked atomic.Int64
+		store.Inject(func(op storetest.Op) storetest.Fault {
+			if op.Method == "Tag" && op.Line == "orders" {
+				asked.Add(1)
+			}
+			return storetest.Fault{Fail: hapax.ErrStoreUnavailable}
+		})
+		if _, err := s.Next(t.Context(), "orders"); !errors.Is(err, hapax.ErrStoreUnavailable) {
+			t.Errorf("got %v", err)
+		}
+		time.Sleep(s.opts.StoreTimeout + time.Second)
+		before := asked.Load()
+		if time.Sleep(time.Minute); before == 0 || asked.Load() > before {
+			t.Errorf("the store was asked %d times, and %d times for nobody", before, asked.Load()-before)
+		}
 	})
 }
 

@@ -80,6 +80,8 @@ func (w *Store) granted(line Line, err error) {
 // call makes one call and notes what it tells of the store.
 func call[T any](ctx context.Context, w *Store, f func(context.Context) (T, error)) (T, error) {
 	defer w.begin()()
+	// A bound of its own, lest the caller's end hide that the store hangs: what is told below is the
+	// store's trouble, which readiness shows.
 	asking, cancel := context.WithTimeout(ctx, w.timeout)
 	defer cancel()
 	v, err := f(asking)
