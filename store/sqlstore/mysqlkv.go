@@ -13,8 +13,6 @@ import (
 )
 
 const (
-	mysqlRow = "tbl = ? AND name = ?"
-
 	// A change applies only in the store that it names.
 	mysqlHere   = " JOIN {meta} m ON m.name = '" + metaStoreID + "' AND m.value = ?"
 	mysqlInsert = "INSERT INTO {rows} (tbl, name, value) SELECT v.tbl, v.name, v.value FROM ({values}) v" + mysqlHere
@@ -47,6 +45,26 @@ func (m *mysqlStatement) repeat(items []*item, text, separator string, args func
 		}
 		m.add(text, args(it)...)
 	}
+}
+
+// among adds the condition that a row is one of the items', a list of names for each table: a
+// choice among as many keys takes the server four times as long.
+func (m *mysqlStatement) among(items []*item) {
+	if len(items) == 0 {
+		m.WriteString("false")
+		return
+	}
+	for i, it := range items {
+		switch {
+		case i > 0 && it.Table == items[i-1].Table:
+			m.add(", ?", it.Name)
+		case i > 0:
+			m.add(") OR tbl = ? AND name IN (?", it.Table, it.Name)
+		default:
+			m.add("tbl = ? AND name IN (?", it.Table, it.Name)
+		}
+	}
+	m.WriteString(")")
 }
 
 func keyArgs(it *item) []any  { return []any{it.Table, it.Name} }
@@ -99,10 +117,7 @@ func mysqlFind(ctx context.Context, c *sql.Conn, s *Store, items []*item, lock b
 			m.WriteString("UNION ALL ")
 		}
 		m.WriteString("(SELECT tbl, name, {value} FROM {rows} WHERE ")
-		m.repeat(some, mysqlRow, " OR ", keyArgs)
-		if len(some) == 0 {
-			m.WriteString("false")
-		}
+		m.among(some)
 		m.WriteString(ending)
 	}
 	return s.read(ctx, c, s.sql.names.Replace(m.String()), m.args, lock, func(rows *sql.Rows) (here bool, err error) {
