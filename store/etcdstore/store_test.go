@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
@@ -165,18 +166,23 @@ func TestCredentials(t *testing.T) {
 	t.Parallel()
 	server := testservers.Etcd(t)
 	c := client(t, server)
-	_, err := c.RoleAdd(t.Context(), "root")
-	if err == nil {
-		_, err = c.UserAdd(t.Context(), "root", "pass@word")
-	}
-	if err == nil {
-		_, err = c.UserGrantRole(t.Context(), "root", "root")
-	}
-	if err == nil {
-		_, err = c.AuthEnable(t.Context())
-	}
-	if err != nil {
-		t.Fatal(err)
+	for _, set := range []struct {
+		what string
+		call func() error
+		done error // what a call meets that was carried out before, though its answer was a time-out
+	}{
+		{"a role", func() error { _, err := c.RoleAdd(t.Context(), "root"); return err }, rpctypes.ErrRoleAlreadyExist},
+		{"a user", func() error { _, err := c.UserAdd(t.Context(), "root", "pass@word"); return err }, rpctypes.ErrUserAlreadyExist},
+		{"the user's role", func() error { _, err := c.UserGrantRole(t.Context(), "root", "root"); return err }, nil},
+		{"authentication", func() error { _, err := c.AuthEnable(t.Context()); return err }, rpctypes.ErrUserEmpty},
+	} {
+		patience.Await(t, set.what, func() (any, error) {
+			err := set.call()
+			if set.done != nil && errors.Is(err, set.done) {
+				err = nil
+			}
+			return nil, err
+		}, func(any) bool { return true })
 	}
 	with := func(user string) string { return strings.Replace(server.URL, "://", "://"+user, 1) }
 	s := open(t, with("root:pass%40word@"))
