@@ -39,6 +39,9 @@ type dialect struct {
 	// inspect asks the server on the other end what it is.
 	inspect func(ctx context.Context, c *sql.Conn) (server, error)
 
+	// counts refuses a handle whose driver counts rows otherwise than the store needs; nil: none does.
+	counts func(ctx context.Context, c *sql.Conn, s *Store) error
+
 	// bind puts the database's placeholders into a query.
 	bind func(query string) string
 

@@ -56,6 +56,11 @@ func (s *Store) bootstrap(ctx context.Context, c *sql.Conn, srv server) error {
 	for _, setting := range srv.lossy {
 		s.opts.Warn(WarnNotDurable, "the server may lose what it acknowledged: "+setting)
 	}
+	if s.dialect.counts != nil && !s.opts.CloseDB && !s.opts.Look { // by a URL the handle is as it should be
+		if err := s.dialect.counts(ctx, c, s); err != nil {
+			return err
+		}
+	}
 	s.id = meta[metaStoreID]
 	if len(srv.settle) == 0 { // else the session is still to be settled
 		if key, err := keyOf(c); err == nil {

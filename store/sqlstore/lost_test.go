@@ -77,6 +77,14 @@ func TestNew(t *testing.T) {
 				t.Error(ok, err)
 			}
 		}
+		if dialect == sqlstore.MySQL {
+			_, err := sqlstore.New(t.Context(), plainWith(t, url, true), dialect, sqlstore.Options{Prefix: prefixOf(url)})
+			wantErr(t, "a handle that counts what it finds", err, hapax.ErrStoreUnsafe)
+			var left int
+			if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM "+prefixOf(url)+"rows WHERE tbl = 'probe'").Scan(&left); err != nil || left > 0 {
+				t.Errorf("finding that out left %d rows, %v", left, err)
+			}
+		}
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}

@@ -6,8 +6,11 @@ import (
 	"database/sql/driver"
 	_ "embed"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
+
+	"github.com/hapax-id/hapax"
 )
 
 // Names are VARBINARY, so that they are compared and ordered byte by byte,
@@ -23,6 +26,7 @@ var mysqlDialect = dialect{
 	inspect: mysqlInspect,
 	bind:    func(query string) string { return query },
 	args:    mysqlArgs,
+	counts:  mysqlCounts,
 
 	findRows: mysqlFind,
 	stepRows: mysqlStepRows,
@@ -33,11 +37,13 @@ var mysqlDialect = dialect{
 }
 
 // mysqlEnter sets a session up. The strict mode refuses values that a column cannot hold instead of
-// cutting them. The isolation level is the one that every binlog format allows; the name of its
+// cutting them. A chained transaction would keep what was acknowledged open, and a limit of rows would
+// hide some. The isolation level is the one that every binlog format allows; the name of its
 // variable depends on the version.
 func mysqlEnter(ctx context.Context, c *sql.Conn, _ string) (server, error) {
 	for _, statement := range []string{
-		"SET SESSION autocommit = 1, sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'",
+		"SET SESSION autocommit = 1, sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', " +
+			"completion_type = 0, sql_select_limit = 18446744073709551615, sql_big_selects = 1, sql_safe_updates = 0",
 		"SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
 	} {
 		if _, err := c.ExecContext(ctx, statement); err != nil {
@@ -45,6 +51,28 @@ func mysqlEnter(ctx context.Context, c *sql.Conn, _ string) (server, error) {
 		}
 	}
 	return mysqlInspect(ctx, c)
+}
+
+// mysqlCounts refuses a handle that counts each row which a statement has found, also where that
+// changed nothing: a tag that was there would count like one that was added, and be two handles' own.
+func mysqlCounts(ctx context.Context, c *sql.Conn, s *Store) error {
+	tx, err := c.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // the row is for the server to count
+	const twice = "INSERT INTO {rows} (tbl, name, value) SELECT v.tbl, v.name, v.value FROM (" + mysqlValues + " UNION ALL " + mysqlValues + ") v ON DUPLICATE KEY UPDATE value = {rows}.value"
+	result, err := tx.ExecContext(ctx, s.sql.names.Replace(twice), "probe", s.run, "", "probe", s.run, "")
+	if err != nil {
+		return err
+	}
+	switch n, err := result.RowsAffected(); {
+	case err != nil:
+		return err
+	case n != 1:
+		return fmt.Errorf("%w: the database handle counts rows that a statement has found and not changed: open it without clientFoundRows", hapax.ErrStoreUnsafe)
+	}
+	return nil
 }
 
 // mysqlInspect reads the variables that the server has of those that matter;

@@ -324,7 +324,7 @@ func (s *Store) pulseStatement(p *pulse) *mysqlStatement {
 		fmt.Fprintf(&m, " AND f%d.name IS NULL", i)
 	}
 	for i := range p.told {
-		fmt.Fprintf(&m, " AND (k%d.value IS NULL OR LENGTH(k%[1]d.value) = 19 AND k%[1]d.value >= '0' AND k%[1]d.value < '%s')", i, driver.EncodeCounter(mysqlSmall-1))
+		fmt.Fprintf(&m, " AND (k%d.value IS NULL OR k%[1]d.value = LPAD(CAST(k%[1]d.value AS UNSIGNED), 19, '0') AND k%[1]d.value < '%s')", i, driver.EncodeCounter(mysqlSmall-1))
 	}
 	m.add(" LIMIT 1) c WHERE true ON DUPLICATE KEY UPDATE value = IF(LAST_INSERT_ID(c.told) > 0 AND {rows}.tbl = ? AND {rows}.name = ?, GREATEST({rows}.value, VALUES(value)), ", keyArgs(p.beat)...)
 	if p.add != nil {

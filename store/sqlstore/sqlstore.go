@@ -225,7 +225,7 @@ type Store struct {
 // performance_schema.replication_group_members.
 //
 // Errors: ErrInvalidArgument for an option, ErrStoreUnavailable, ErrStoreUnsafe
-// for a server that is read-only, ErrStoreReplaced where a part of the store is gone.
+// for a server that is read-only, or a handle with MySQL's clientFoundRows; ErrStoreReplaced where a part of the store is gone.
 func New(ctx context.Context, db *sql.DB, d Dialect, opts Options) (*Store, error) {
 	s, err := open(ctx, db, d, opts)
 	if err != nil && opts.CloseDB {

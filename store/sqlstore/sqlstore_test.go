@@ -159,7 +159,9 @@ func urlOf(t testing.TB, s *sqlstore.Store) string {
 
 // plain returns connections to the server of a store's URL, as any program has
 // them.
-func plain(t testing.TB, raw string) *sql.DB {
+func plain(t testing.TB, raw string) *sql.DB { return plainWith(t, raw, false) }
+
+func plainWith(t testing.TB, raw string, foundRows bool) *sql.DB {
 	t.Helper()
 	u, err := url.Parse(raw)
 	if err != nil {
@@ -173,6 +175,7 @@ func plain(t testing.TB, raw string) *sql.DB {
 		cfg := mysql.NewConfig()
 		cfg.User, cfg.Net, cfg.Addr, cfg.DBName = u.User.Username(), "tcp", u.Host, strings.TrimPrefix(u.Path, "/")
 		cfg.Passwd, _ = u.User.Password()
+		cfg.ClientFoundRows = foundRows
 		name, dsn = "mysql", cfg.FormatDSN()
 	}
 	db, err := sql.Open(name, dsn)
