@@ -79,11 +79,11 @@ with where the runbook tells what to do.`,
 			return err
 		}
 		all, least := fleetStatus{Status: shortRows(st)}, st.Budget
+		var unasked error // what is known of this server is shown all the same
 		if *inFleet {
-			if all.Fleet, err = askFleet(ctx, c, st.Budget); err != nil {
-				return err
+			if all.Fleet, unasked = askFleet(ctx, c, st.Budget); unasked == nil {
+				least = all.Fleet.Budget
 			}
-			least = all.Fleet.Budget
 		}
 		out := newOutput(cmd, *asJSON, "STATE", "STORE", "NODES", "MISSING", "FOUND BY", "AT", "WHY", "DO", "BUDGET", "ALARMS")
 		store, by, at := dash(st.StoreID), "", ""
@@ -109,7 +109,7 @@ with where the runbook tells what to do.`,
 				fmt.Fprintln(cmd.ErrOrStderr(), "hapax: to do:", f.Command)
 			}
 		}
-		return errors.Join(err, notServing(st))
+		return errors.Join(err, notServing(st), unasked)
 	})
 	return cmd
 }
@@ -155,7 +155,7 @@ func tellOfEnds(cmd *cobra.Command, j fleetStatus) {
 func askFleet(ctx context.Context, c *remote, own *client.Budget) (*fleet, error) {
 	nodes, err := c.FleetStatus(ctx)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s has not told how the other nodes stand, which a server of an earlier build cannot: %w", c.address, err)
 	}
 	all := &fleet{Answered: 1, Budget: own}
 	if own != nil {

@@ -195,7 +195,7 @@ func Ask[T any](ctx context.Context, f *Fleet, rows []witness.Node, about string
 			body, err := f.ask(ctx, row.Address, query)
 			a.Trip = time.Since(a.At)
 			if err == nil && json.Unmarshal(body, &a.Said) != nil {
-				err = fmt.Errorf("what answers at %s is not a node of this version", row.Address)
+				err = fmt.Errorf("what answers at %s is not a node, or one of an earlier build", row.Address)
 			}
 			a.Err = err
 		})
@@ -226,8 +226,10 @@ func (f *Fleet) ask(ctx context.Context, address, query string) ([]byte, error) 
 		return nil, fmt.Errorf("it does not answer at %s: %s", address, short(err))
 	}
 	defer func() { _ = res.Body.Close() }() // it was read
-	body, err := io.ReadAll(io.LimitReader(res.Body, MaxAnswer))
+	body, err := io.ReadAll(io.LimitReader(res.Body, MaxAnswer+1))
 	switch {
+	case len(body) > MaxAnswer:
+		return nil, fmt.Errorf("its answer at %s has more than %d bytes", address, MaxAnswer)
 	case err != nil:
 		return nil, fmt.Errorf("it does not answer at %s: %s", address, short(err))
 	case res.StatusCode == http.StatusUnauthorized || res.StatusCode == http.StatusForbidden:
@@ -235,7 +237,7 @@ func (f *Fleet) ask(ctx context.Context, address, query string) ([]byte, error) 
 	case res.StatusCode == http.StatusNotImplemented:
 		return nil, ErrNothing
 	case res.StatusCode == http.StatusNotFound:
-		return nil, fmt.Errorf("what answers at %s is not a node of this version", address)
+		return nil, fmt.Errorf("what answers at %s is not a node, or one of an earlier build", address)
 	case res.StatusCode != http.StatusOK:
 		return nil, fmt.Errorf("it answers %d at %s", res.StatusCode, address)
 	}

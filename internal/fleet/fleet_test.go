@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -177,6 +178,19 @@ func TestWithoutKey(t *testing.T) {
 	for _, address := range []string{"", "x", "10.0.0.1:80", "db.example:80", "127.0.0.1:80/x?", "user@127.0.0.1:80", "127.0.0.1:80#x"} {
 		if err := s.asker(nil).mayAsk(address); err == nil {
 			t.Errorf("%q may be asked without a key", address)
+		}
+	}
+}
+
+// An answer that is too large is told as one, not as a node without the key.
+func TestLargeAnswer(t *testing.T) {
+	for name, key := range map[string][]byte{"with a key": theKey, "without": nil} {
+		s := newStand(t, key, false)
+		s.Tell(aboutTrace, func(context.Context, url.Values) (any, error) { return strings.Repeat("x", MaxAnswer), nil })
+		s.opts.Policy = nil
+		a := Ask[string](t.Context(), s.asker(key), []witness.Node{{Address: s.address()}}, aboutTrace, nil)[0]
+		if a.Err == nil || !strings.Contains(a.Err.Error(), fmt.Sprintf("more than %d bytes", MaxAnswer)) {
+			t.Errorf("%s: %v", name, a.Err)
 		}
 	}
 }

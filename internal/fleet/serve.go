@@ -93,6 +93,8 @@ func statusOf(err error) int {
 		return http.StatusForbidden
 	case errors.Is(err, hapax.ErrNotSupported):
 		return http.StatusNotImplemented
+	case errors.Is(err, hapax.ErrStoreUnavailable):
+		return http.StatusServiceUnavailable
 	case errors.Is(err, hapax.ErrInternal):
 		return http.StatusInternalServerError
 	}
