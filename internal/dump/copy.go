@@ -135,10 +135,13 @@ func givenUp(ctx context.Context, gone driver.Retirement, to Place, o CopyOption
 		var s Store
 		if s, err = first.Look(ctx); err == nil {
 			id, err := s.StoreID(ctx)
-			if err = errors.Join(err, s.Close()); err == nil && id == gone.Store {
-				err = fmt.Errorf("%w: it is there, and may be in use: no other copy is made", gone.Err())
+			switch err = errors.Join(err, s.Close()); {
+			case err != nil:
+				return err
+			case id == gone.Store:
+				return fmt.Errorf("%w: it is there, and may be in use: no other copy is made", gone.Err())
 			}
-			return err
+			err = fmt.Errorf("store %s is there", id)
 		}
 	}
 	if closed, ok := errors.AsType[*driver.ClosedError](err); ok && copyOf(gone.Store, closed.Closed) == gone.Copy {
@@ -147,9 +150,8 @@ func givenUp(ctx context.Context, gone driver.Retirement, to Place, o CopyOption
 	if errors.Is(err, hapax.ErrStoreLocked) {
 		return fmt.Errorf("%w: another process has it open, so that it is in use: no other copy is made", gone.Err())
 	}
-	if would, ok := errors.AsType[*driver.WouldChangeError](err); !ok || would.What != driver.NewStore {
-		o.Tell(fmt.Sprintf("the copy before cannot be looked at, and is taken to be gone, as --anew says: %s: %s", gone.To, hapax.Message(err)))
-	}
+	// A path, or an address of loopback, is another place on another machine.
+	o.Tell(fmt.Sprintf("the copy before, made on %s, cannot be found from here, and is taken to be gone, as --anew says: %s: %s", gone.By, gone.To, hapax.Message(err)))
 	return nil
 }
 

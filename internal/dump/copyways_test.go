@@ -34,8 +34,8 @@ func TestCopyAnewLooksForTheFirst(t *testing.T) {
 	}{
 		"not finished":      {func(*spot) error { return nil }, "hapax store copy FROM to", false},
 		"finished":          {func(first *spot) error { first.closed = ""; return nil }, "may be in use", false},
-		"gone":              {func(first *spot) error { first.store = nil; return nil }, "", false},
-		"another store":     {func(first *spot) error { *first = *filledSpot(t); return nil }, "", false},
+		"gone":              {func(first *spot) error { first.store = nil; return nil }, "", true},
+		"another store":     {func(first *spot) error { *first = *filledSpot(t); return nil }, "", true},
 		"in use":            {func(*spot) error { return hapax.ErrStoreLocked }, "it is in use", false},
 		"cannot be reached": {func(*spot) error { return hapax.ErrStoreUnavailable }, "", true},
 	} {
@@ -53,7 +53,7 @@ func TestCopyAnewLooksForTheFirst(t *testing.T) {
 		switch {
 		case c.want == "" && err != nil, c.want != "" && (!errors.Is(err, hapax.ErrStoreRetired) || !strings.Contains(err.Error(), c.want) || r.to.store != nil):
 			t.Errorf("%s: %v, want %q", name, err, c.want)
-		case strings.Contains(told, "cannot be looked at") != c.tells:
+		case strings.Contains(told, "cannot be found from here") != c.tells:
 			t.Errorf("%s: it told %q", name, told)
 		}
 	}
