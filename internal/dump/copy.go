@@ -134,7 +134,8 @@ func givenUp(ctx context.Context, gone driver.Retirement, to Place, o CopyOption
 	if err == nil {
 		var s Store
 		if s, err = first.Look(ctx); err == nil {
-			id, err := s.StoreID(ctx)
+			var id string
+			id, err = s.StoreID(ctx)
 			switch err = errors.Join(err, s.Close()); {
 			case err != nil:
 				return err
