@@ -93,6 +93,40 @@ func TestOneStepOfATag(t *testing.T) {
 	})
 }
 
+// A store that grants two callers of one step the same numbers is corrupt, and grants nothing.
+func TestOneStretchForTwo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := servingScene(t)
+		var once sync.Once
+		gate := make(chan struct{})
+		c.store.before = func(call string) {
+			if call == "allocate" {
+				once.Do(func() { <-gate })
+			}
+		}
+		var first *hapax.Allocation // of the second step
+		calls := 0
+		c.store.alloc = func(a *hapax.Allocation) {
+			if calls++; calls == 2 {
+				first = a
+			} else if calls == 3 {
+				*a = *first
+			}
+		}
+		errs := make([]error, 3)
+		var wg sync.WaitGroup
+		for i := range errs {
+			wg.Go(func() { _, errs[i] = c.g.Allocate(t.Context(), "t", 10, "") })
+			synctest.Wait()
+		}
+		close(gate)
+		wg.Wait()
+		if errs[0] != nil || !errors.Is(errs[1], hapax.ErrStoreCorrupt) || !errors.Is(errs[2], hapax.ErrStoreCorrupt) {
+			t.Errorf("they are told %v; want ErrStoreCorrupt for the second and the third", errs)
+		}
+	})
+}
+
 // The witness keeps a definition that is not the usual one, so that the line can be made anew from it.
 func TestKeepsTheDefinition(t *testing.T) {
 	c := servingScene(t)
