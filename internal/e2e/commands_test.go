@@ -542,8 +542,9 @@ func TestLostWorkers(t *testing.T) {
 		t.Fatal(err)
 	}
 	env := []string{"HAPAX_POOLS={}"}
-	if got := strings.TrimSpace(runWith(t, dir, "", env, "next", "snowflake").out); len(got) != len(last.String()) || got <= last.String() {
-		t.Errorf("after %d and the loss came %s", last, got)
+	r := runWith(t, dir, "", env, "next", "snowflake")
+	if got := strings.TrimSpace(r.out); len(got) != len(last.String()) || got <= last.String() {
+		t.Errorf("after %d and the loss came %q, %s", last, got, r.err)
 	}
 }
 

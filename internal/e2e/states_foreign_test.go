@@ -113,7 +113,7 @@ var foreignStates = []stateTest{
 				r.t.Fatal(err)
 			}
 			tree.Path = ""
-			s := r.node("a", fmt.Sprintf("alarm_budget: 1ms\nstore_timeout: 500ms\ncompat: {leaf: {tree: %q, name: %s, port: 8080, http: %q}}\n", tree.String(), unusedName("leaf"), at))
+			s := r.node("a", fmt.Sprintf("alarm_budget: 1ms\ncompat: {leaf: {tree: %q, name: %s, port: 8080, http: %q}}\n", tree.String(), unusedName("leaf"), at))
 			r.issues(s, "orders")
 			next := func() bool { status, _ := answers(r.t, "http://"+at+"/api/snowflake/get/test"); return status == 200 }
 			patience.Until(r.t, "Leaf's tree issues", next)

@@ -265,7 +265,6 @@ func TestControls(t *testing.T) {
 	tree := job{URLs: []string{testservers.ZooKeeper(t).URL}, Life: time.Second, Pause: time.Millisecond}
 	all := slots([]string{"leaf-tree-zero", "leaf-tree-zero"}, tree)
 	all[0][0].Address, all[1][0].Address = "10.0.0.1:1", "10.0.0.2:1"
-	if new(fleet).run(t, all, 10_000, 1) == 0 {
-		t.Error("one worker ID on two nodes was not seen")
-	}
+	// Both must have the processor in the same millisecond, which a busy machine does not give them each time.
+	patience.Until(t, "one worker ID on two nodes is seen", func() bool { return new(fleet).run(t, all, 10_000, 1) > 0 })
 }
