@@ -33,7 +33,7 @@ const (
 	httpEnv   = "HAPAX_HTTP" // the server's setting, by which commands find it, too
 
 	callTimeout  = 20 * time.Second       // for everything that a command asks of a target
-	maxWait      = 10 * time.Second       // for a store that is away, or a free worker ID
+	maxWait      = 10 * time.Second       // for a store that is away or being healed, or a free worker ID
 	lockedFor    = 5 * time.Second        // how long to wait for a data directory that is in use
 	lockedRetry  = 50 * time.Millisecond  // how often to look whether it still is
 	probeTimeout = 500 * time.Millisecond // for a server to take a connection
@@ -275,6 +275,20 @@ func (l *local) Next(ctx context.Context, tag string, n int) ([]hapax.ID, error)
 
 // take is Next, and returns the line that the numbers are of.
 func (l *local) take(ctx context.Context, tag string, n int) (taken []hapax.ID, line string, err error) {
+	taken, line, err = l.takeNow(ctx, tag, n)
+	if len(taken) > 0 || !errors.Is(err, hapax.ErrFenced) {
+		return taken, line, err
+	}
+	// On a slow machine healing outlasts the opening of the node.
+	healing, cancel := context.WithTimeout(ctx, maxWait)
+	defer cancel()
+	if !l.node.AwaitHealing(healing) {
+		return nil, line, err
+	}
+	return l.takeNow(ctx, tag, n)
+}
+
+func (l *local) takeNow(ctx context.Context, tag string, n int) (taken []hapax.ID, line string, err error) {
 	snowflake, err := l.isSnowflake(ctx, tag)
 	if err != nil {
 		return nil, tag, err

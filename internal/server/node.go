@@ -210,7 +210,7 @@ func (n *Node) changed(st witness.Status) {
 }
 
 // headStart is how long a store has to answer before a node goes on without it.
-const headStart = 300 * time.Millisecond
+var headStart = 300 * time.Millisecond // less in tests of what comes late
 
 // contact waits until the node has joined, and compares the store's pools with those
 // that are configured. Where that takes long the node goes on, and n.first tells how it
@@ -255,6 +255,27 @@ func (n *Node) contact(ctx context.Context, o opener) error {
 // tells of it. A fence ends, and an operator can only decide about a server that runs.
 func isWaitedFor(err error) bool {
 	return slices.ContainsFunc([]error{hapax.ErrStoreUnavailable, hapax.ErrFenced, hapax.ErrWitnessFailed}, func(target error) bool { return errors.Is(err, target) })
+}
+
+// AwaitHealing waits while the store, which went back or was lost, is being healed without anybody,
+// and reports whether it was. A server answers meanwhile; a command has nothing else to do.
+func (n *Node) AwaitHealing(ctx context.Context) bool {
+	if n.Guard == nil {
+		return false
+	}
+	look := time.NewTicker(50 * time.Millisecond)
+	defer look.Stop()
+	for {
+		st := n.Guard.Status()
+		if st.Ready() || st.Command != "" {
+			return st.Ready()
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return false
+		}
+	}
 }
 
 // check refuses a store that cannot be used, and one whose pools are frozen otherwise
