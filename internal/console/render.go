@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/hapax-id/hapax"
@@ -106,7 +107,7 @@ func (c *Console) view(v *visit, title, name string) view {
 // render writes a page.
 func (c *Console) render(w http.ResponseWriter, status int, name string, v view) {
 	var b bytes.Buffer
-	if err := templates[name].ExecuteTemplate(&b, "layout.html", v); err != nil {
+	if err := templates()[name].ExecuteTemplate(&b, "layout.html", v); err != nil {
 		c.opts.Logger.Error("a page of the console cannot be shown", "page", name, "err", err)
 		http.Error(w, "an internal error", http.StatusInternalServerError)
 		return
@@ -167,7 +168,8 @@ func (c *Console) at(words ...string) string {
 	return command(append(words, "--server", c.opts.URL)...)
 }
 
-var templates = func() map[string]*template.Template {
+// templates are parsed for the first page, since every command would wait for it.
+var templates = sync.OnceValue(func() map[string]*template.Template {
 	all := map[string]*template.Template{}
 	names, err := fs.Glob(pageFiles, "templates/*.html")
 	if err != nil {
@@ -179,7 +181,7 @@ var templates = func() map[string]*template.Template {
 		}
 	}
 	return all
-}()
+})
 
 var funcs = template.FuncMap{
 	"asset": func(name string) string { return assetNames[name] },
