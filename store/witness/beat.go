@@ -5,6 +5,9 @@ import (
 	"errors"
 	"maps"
 	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hapax-id/hapax"
@@ -250,4 +253,23 @@ func (g *Guarded) leave() error {
 		return err
 	}
 	return nil // the reader tells it where this process could not
+}
+
+// uptime returns the identity of this run of the machine, and for how long it has been
+// running, with the time that it was asleep; empty where that cannot be told.
+var uptime = func() (boot string, ms int64) {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", 0
+	}
+	text, err := os.ReadFile("/proc/uptime")
+	if err != nil {
+		return "", 0
+	}
+	first, _, _ := strings.Cut(string(text), " ")
+	seconds, err := strconv.ParseFloat(first, 64)
+	if err != nil {
+		return "", 0
+	}
+	return strings.TrimSpace(string(id)), int64(seconds * 1000)
 }

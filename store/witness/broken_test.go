@@ -16,7 +16,7 @@ import (
 var broken = []twins.Twin{
 	// Rows.
 	{"a row that has ended keeps its heartbeat", "beat.go", `raw, beat.EncodeEnded("left"))`, `raw, map[bool]driver.Beat{false: beat, true: {Count: 1}}[twin("keep")].EncodeEnded("left"))`, "TestStopsAndStarts"},
-	{"the latest row judges alone", "join.go", "latest = max(latest, row)", `if twin("latest") && latest != "" { latest = min(latest, row) } else { latest = max(latest, row) }`, "TestOnlyTheLatestRowJudges"},
+	{"the latest row judges alone", "earlier.go", "latest = max(latest, row)", `if twin("latest") && latest != "" { latest = min(latest, row) } else { latest = max(latest, row) }`, "TestOnlyTheLatestRowJudges"},
 	{"a row that was compacted is no loss", "verdict.go", "case joinOf(row) <= upTo:", `case joinOf(row) <= upTo && !twin("compacted"):`, "TestReturnsAfterMonths"},
 	{"rows that have ended are compacted", "survey.go", "case len(first) >= compactAt:", `case len(first) >= compactAt && !twin("compact"):`, "TestRowsOfCommands"},
 	{"who keeps them from that takes another row", "survey.go", "case len(ended) >= compactAt && inTheWay:", `case len(ended) >= compactAt && inTheWay && !twin("renew"):`, "TestRowsOfCommands"},
@@ -27,7 +27,7 @@ var broken = []twins.Twin{
 	{"what was asked for and not recorded was not used", "witness.go", "return max(o.Grants, o.Asked)", `if twin("asked") { return o.Grants }; return max(o.Grants, o.Asked)`, "TestKilledWithinAGrant"},
 	{"how many have joined is remembered", "grant.go", "m.joins = max(m.joins, c.Joins)", `if !twin("joins") { m.joins = max(m.joins, c.Joins) }`, "TestNodeThatNobodySurveyed"},
 	{"heartbeats are not synced into it", "beat.go", "c, err := s.Beat(ctx, p.Pulse)", `if twin("syncs") { _ = g.witness.commit(func(*record) error { return nil }) }; c, err := s.Beat(ctx, p.Pulse)`, "TestSyncsWithGrants"},
-	{"a store is a node's own when it serves", "join.go", "b.Own[row] = own{Count: 1, Asked: askAhead}; return nil", `b.Own[row] = own{Count: 1, Asked: askAhead}; if twin("id") && g.witness.state.Store == "" { b.Store, _ = s.StoreID(ctx) }; return nil`, "TestNewNodeOnAWipedStore"},
+	{"a store is a node's own when it serves", "join.go", "b.Own[row] = own{Asked: askAhead}\n", `b.Own[row] = own{Asked: askAhead}; if twin("id") && g.witness.state.Store == "" { b.Store, _ = s.StoreID(ctx) }` + "\n", "TestNewNodeOnAWipedStore"},
 
 	// Heartbeats and grants.
 	{"who was out of contact asks the others", "grant.go", "p.sent-m.contact > g.waitLocked()", `p.sent-m.contact > g.waitLocked() && !twin("away")`, "TestReturnsToARestoredStore"},
@@ -116,6 +116,9 @@ var broken = []twins.Twin{
 	{"... if it has found the loss", "evidence.go", `if e.Finder && p.How != ""`, `if (e.Finder || twin("finder")) && p.How != ""`, "TestMarkedSilentAfterTheLoss"},
 	{"a row in the store settles nobody", "evidence.go", "for row, p := range h.present {", `for row, p := range h.present { if twin("rows") && p.How != "" { covered[row] = p.Grants + 1000000 }`, "TestMarkedSilentAfterTheLoss"},
 	{"every join is accounted for", "evidence.go", "!numbers[n] && !ok", `!numbers[n] && !ok && !twin("account")`, "TestNodeThatNobodySurveyed"},
+	{"... and not by a registration that may have failed", "evidence.go", "know(row, o.Count > 0, o.Grants", `know(row, o.Count > 0 || twin("attempt"), o.Grants`, "TestNumberOfALostRegistration"},
+	{"... which tells of no join either", "evidence.go", "n <= joined;", `n <= map[bool]int64{false: joined, true: a.joins}[twin("tried")];`, "TestHealsAfterALostRegistration"},
+	{"... unless the next one finds its row", "join.go", "if arrived != \"\" {", `if arrived != "" && !twin("arrived") {`, "TestHealsAfterALostAnswer"},
 	{"lines are raised above marks and tokens", "lines.go", "l.pairs[name] = l.pairs[name].above(p)", `l.pairs[name] = map[bool]Pair{false: l.pairs[name].above(p), true: l.pairs[name].max(p)}[twin("above")]`, "TestRaisesAboveMarksAndTokens"},
 	{"all lines are read again before the fence ends", "heal.go", "if len(a.lacking(have)) > 0 ||", `if len(a.lacking(have)) > 0 && !twin("lift") ||`, "TestGoesBackWhileItIsRaised"},
 	{"who spoke waits no second time", "guard.go", "g.me.heard = heard", `if !twin("atonce") { g.me.heard = heard }`, "TestHealsWithoutASecondWait"},

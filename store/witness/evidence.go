@@ -230,6 +230,7 @@ type account struct {
 // for at least.
 type need struct {
 	grants int64
+	joined bool // it is known to have joined, and not only to have been asked for
 	about  Node
 }
 
@@ -282,15 +283,16 @@ func (g *Guarded) inquire(ctx context.Context, s store, f *Fence) (*inquiry, err
 func (h *inquiry) findMissing() *account {
 	a := &account{joins: h.joins, statements: h.stated, manual: h.manual, lines: newLines()}
 	needs := map[string]need{}
-	know := func(row string, grants int64, name, address string) {
+	know := func(row string, isJoin bool, grants int64, name, address string) {
 		n := needs[row]
-		n.grants, n.about.Row = max(n.grants, grants), row
+		n.grants, n.joined, n.about.Row = max(n.grants, grants), n.joined || isJoin, row
 		if name != "" {
 			n.about.Name, n.about.Address = name, address
 		}
 		needs[row] = n
 		a.joins = max(a.joins, joinOf(row))
 	}
+	joined := h.joins             // so many have joined for sure
 	covered := map[string]int64{} // up to which grant rows are attested
 	attest := func(row string, grants int64) {
 		if most, ok := covered[row]; !ok || grants > most {
@@ -299,24 +301,26 @@ func (h *inquiry) findMissing() *account {
 	}
 	compacted := int64(0)
 	for row, p := range h.present {
-		know(row, p.Grants, p.Name, p.Address)
+		know(row, true, p.Grants, p.Name, p.Address)
 	}
 	for row := range h.fence.Found {
-		know(row, 0, "", "")
+		know(row, true, 0, "", "")
 	}
 	take := func(e evidence) {
-		a.joins, a.decision = max(a.joins, e.Joins), max(a.decision, e.Decision)
+		a.joins, a.decision, joined = max(a.joins, e.Joins), max(a.decision, e.Decision), max(joined, e.Joins)
 		a.stores = append(a.stores, e.Stores...)
 		a.learn(e.Lines, e.Defs)
 		for row, o := range e.Own {
-			know(row, o.Grants, "", "")
+			// Where the answer to its registration was lost, its number may be that of a process which
+			// nobody has surveyed: the row does not stand for that one, and tells of no join.
+			know(row, o.Count > 0, o.Grants, "", "")
 			// The original of a copied directory may have gone on under the row.
 			if !o.Copied {
 				attest(row, o.upTo())
 			}
 		}
 		for row, p := range e.Peers {
-			know(row, p.Grants, p.Name, p.Address)
+			know(row, true, p.Grants, p.Name, p.Address)
 			// A process that has not found the loss may have surveyed the store as it is now: there a row
 			// may have ended that went on before.
 			if e.Finder && p.How != "" {
@@ -324,7 +328,7 @@ func (h *inquiry) findMissing() *account {
 			}
 		}
 		for row, grants := range e.Seen {
-			know(row, grants, "", "")
+			know(row, true, grants, "", "")
 		}
 		// For the same reason.
 		if e.Finder {
@@ -341,7 +345,9 @@ func (h *inquiry) findMissing() *account {
 	}
 	numbers := map[int64]bool{}
 	for row, n := range needs {
-		numbers[joinOf(row)] = true
+		if n.joined {
+			numbers[joinOf(row)], joined = true, max(joined, joinOf(row))
+		}
 		grants, attested := covered[row]
 		if _, ok := h.stated[row]; ok || joinOf(row) <= compacted || attested && grants >= n.grants {
 			continue
@@ -350,7 +356,7 @@ func (h *inquiry) findMissing() *account {
 		a.missing = append(a.missing, n.about)
 	}
 	// A process of which only the number is known: its row was lost with the store.
-	for n := compacted + 1; n <= a.joins; n++ {
+	for n := compacted + 1; n <= joined; n++ {
 		row := rowName(n, "")
 		if _, ok := h.stated[row]; !numbers[n] && !ok {
 			a.missing = append(a.missing, Node{Row: row, State: "missing"})

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -215,11 +214,21 @@ func (g *Guarded) register(ctx context.Context, s store) (member, error) {
 	if err != nil {
 		return none, err
 	}
+	arrived, err := findArrived(ctx, s, before.Own)
+	if err != nil {
+		return none, err
+	}
 	number := joins + 1
 	row := rowName(number, g.run[:runLength]+readsMark+strconv.FormatInt(int64(g.tries()), 36))
 	// Before the row stands in the store: a process that is killed in between can still close it
-	// at its next start.
-	if err := g.witness.commit(func(b *record) error { b.Own[row] = own{Count: 1, Asked: askAhead}; return nil }); err != nil {
+	// at its next start. Without a heartbeat: the number may be another's in the end.
+	if err := g.witness.commit(func(b *record) error {
+		b.Own[row] = own{Asked: askAhead}
+		if arrived != "" {
+			b.Own[arrived] = own{Count: 1}
+		}
+		return nil
+	}); err != nil {
 		return none, err
 	}
 	// A counted join has a row, which comes first where they are several steps. One in vain is ended.
@@ -247,6 +256,7 @@ func (g *Guarded) register(ctx context.Context, s store) (member, error) {
 		}
 		return none, unavailable(err)
 	}
+	g.witness.note(func(b *record) { b.Own[row] = own{Count: 1} })
 	now := g.now()
 	return member{row: row, about: about.encode(), number: number, beat: first, acked: first, asked: askAhead, contact: now, waits: now, quick: quick, joins: number}, nil
 }
@@ -287,95 +297,6 @@ func (g *Guarded) tries() int {
 	return g.attempts
 }
 
-// judgeLatest judges the store by the latest row of this directory's processes: one
-// that lacks a heartbeat of an earlier row lacks the latest altogether. A row of which
-// only the first heartbeat is known may never have arrived.
-func (g *Guarded) judgeLatest(ctx context.Context, s store, rows map[string]own) (cause, err error) {
-	latest := latestOf(rows)
-	if latest == "" {
-		return nil, nil
-	}
-	value, err := s.Row(ctx, driver.TableBeats, latest)
-	if err != nil {
-		return nil, unavailable(err)
-	}
-	_, cause, err = g.judgeRow(ctx, s, latest, rows[latest].Count, value)
-	return cause, err
-}
-
-// latestOf returns the latest row of which more is known than its first heartbeat; empty: none.
-func latestOf(rows map[string]own) string {
-	latest := ""
-	for row, o := range rows {
-		if o.Count > 1 {
-			latest = max(latest, row)
-		}
-	}
-	return latest
-}
-
-// closeEarlier ends the rows of earlier starts under which nothing was granted that the witness does not
-// know, so that nobody waits for them; also one that never arrived, for which nobody could attest.
-func (g *Guarded) closeEarlier(ctx context.Context, s store) error {
-	all := g.witness.rows().Own
-	g.mu.Lock()
-	delete(all, g.me.row)
-	number := g.me.number
-	g.mu.Unlock()
-	upTo, raw, err := g.readEarlier(ctx, s, slices.Collect(maps.Keys(all)))
-	if err != nil {
-		return err
-	}
-	closed := false
-	for row, o := range all {
-		beat, how := driver.Beat{Count: 1}, ""
-		switch {
-		case raw[row] != nil:
-			if beat, how, err = driver.DecodeBeat(row, raw[row]); err != nil {
-				return err
-			}
-			if how != "" || beat.Grants > o.upTo() {
-				continue
-			}
-		// It has arrived, and was lost or removed since; its number may be given anew; or the
-		// original of a copied witness may have gone on under it.
-		case o.Count > 1, joinOf(row) <= upTo, joinOf(row) > number, o.Copied:
-			continue
-		}
-		ok, err := g.pulsed(s).SwapRow(ctx, driver.TableBeats, row, raw[row], beat.EncodeEnded("left"))
-		if err != nil {
-			return err
-		}
-		closed = closed || ok
-	}
-	if closed && s.Shared() {
-		return tellChange(ctx, g.pulsed(s))
-	}
-	return nil
-}
-
-// readEarlier reads rows of processes, and up to which join rows have been removed.
-func (g *Guarded) readEarlier(ctx context.Context, s store, rows []string) (upTo int64, raw map[string][]byte, err error) {
-	raw = map[string][]byte{}
-	for some := range slices.Chunk(rows, driver.MaxNamed-1) {
-		keys := []driver.Key{guardRow(rowCompacted)}
-		for _, row := range some {
-			keys = append(keys, beatRow(row))
-		}
-		page, err := readAhead(ctx, s, keys...)
-		if err != nil {
-			return 0, nil, err
-		}
-		if upTo, _, err = readCounter(ctx, page, rowCompacted); err != nil {
-			return 0, nil, err
-		}
-		for _, row := range some {
-			raw[row] = page.rows[beatRow(row)]
-		}
-	}
-	return upTo, raw, nil
-}
-
 // isAlone reports whether nobody can have been granted anything since this node left:
 // it was the last one, it finds its row as it left it and no join since, and it was
 // away for less time than a living node may take to meet the store.
@@ -404,25 +325,6 @@ func (g *Guarded) isAlone(ctx context.Context, s store, before record, joins int
 		}
 	}
 	return rows[gone.Row] != nil, nil
-}
-
-// uptime returns the identity of this run of the machine, and for how long it has been
-// running, with the time that it was asleep; empty where that cannot be told.
-var uptime = func() (boot string, ms int64) {
-	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return "", 0
-	}
-	text, err := os.ReadFile("/proc/uptime")
-	if err != nil {
-		return "", 0
-	}
-	first, _, _ := strings.Cut(string(text), " ")
-	seconds, err := strconv.ParseFloat(first, 64)
-	if err != nil {
-		return "", 0
-	}
-	return strings.TrimSpace(string(id)), int64(seconds * 1000)
 }
 
 // ready reports whether every living node has met the store since this one joined: each

@@ -15,38 +15,43 @@ import (
 // Who is missing follows from what was said and from what the store shows.
 func TestWhoIsMissing(t *testing.T) {
 	a, b, c := rowOf(1, "A"), rowOf(2, "B"), rowOf(3, "C")
-	mine := func(row string, grants int64) evidence { return evidence{Own: map[string]own{row: {Grants: grants}}} }
+	mine := func(row string, grants int64) evidence {
+		return evidence{Own: map[string]own{row: {Count: 2, Grants: grants}}}
+	}
 	sees := func(finder bool, row string, p peer) evidence {
-		return evidence{Finder: finder, Own: map[string]own{a: {}}, Peers: map[string]peer{row: p}}
+		return evidence{Finder: finder, Own: map[string]own{a: {Count: 1}}, Peers: map[string]peer{row: p}}
 	}
 	for name, v := range map[string]struct {
 		h    inquiry
 		want []string // as which one they joined, and how many grants are known
 	}{
-		"nobody":                               {inquiry{}, nil},
-		"a row of the store":                   {inquiry{present: map[string]peer{a: {Grants: 7}}}, []string{"1:7"}},
-		"it speaks":                            {inquiry{present: map[string]peer{a: {Grants: 7}}, said: map[string]evidence{"A": mine(a, 7)}}, nil},
-		"it knows less than others":            {inquiry{present: map[string]peer{a: {Grants: 7}}, said: map[string]evidence{"A": mine(a, 6)}}, []string{"1:7"}},
-		"... but for what it had asked for":    {inquiry{present: map[string]peer{a: {Grants: 7}}, said: map[string]evidence{"A": {Own: map[string]own{a: {Grants: 6, Asked: 7}}}}}, nil},
-		"a copy of it speaks":                  {inquiry{present: map[string]peer{a: {}}, said: map[string]evidence{"A": {Own: map[string]own{a: {Copied: true}}}}}, []string{"1:0"}},
-		"two speak, the one knows enough":      {inquiry{present: map[string]peer{a: {Grants: 7}}, said: map[string]evidence{"A": mine(a, 7), "B": mine(a, 3)}}, nil},
-		"... in the other order":               {inquiry{present: map[string]peer{a: {Grants: 7}}, said: map[string]evidence{"A": mine(a, 3), "B": mine(a, 7)}}, nil},
-		"a witness file speaks":                {inquiry{present: map[string]peer{a: {Grants: 7}}, files: map[string]evidence{"f": mine(a, 7)}}, nil},
-		"an operator speaks":                   {inquiry{present: map[string]peer{a: {Grants: 7}}, stated: map[string]statement{a: {}}}, nil},
-		"a finder that nobody knows":           {inquiry{fence: &Fence{Found: map[string]int64{a: 3}}}, []string{"1:0"}},
-		"a finder without a row":               {inquiry{fence: &Fence{Found: map[string]int64{"RUN": 0}}}, nil},
-		"another saw it live":                  {inquiry{said: map[string]evidence{"A": sees(true, b, peer{Grants: 4})}}, []string{"2:4"}},
-		"a finder saw it end":                  {inquiry{said: map[string]evidence{"A": sees(true, b, peer{Grants: 4, How: "left"})}}, nil},
-		"... with fewer grants than there are": {inquiry{present: map[string]peer{b: {Grants: 5}}, said: map[string]evidence{"A": sees(true, b, peer{Grants: 4, How: "left"})}}, []string{"2:5"}},
-		"one that is no finder saw it end":     {inquiry{said: map[string]evidence{"A": sees(false, b, peer{Grants: 4, How: "silent"})}}, []string{"2:4"}},
-		"its heartbeats were seen":             {inquiry{said: map[string]evidence{"A": {Own: map[string]own{a: {}}, Seen: map[string]int64{b: 9}}, "B": mine(b, 8)}}, []string{"2:9"}},
-		"a number that is not accounted for":   {inquiry{said: map[string]evidence{"A": mine(a, 0)}, joins: 2}, []string{"2:0"}},
-		"... of which a witness tells":         {inquiry{said: map[string]evidence{"A": {Own: map[string]own{a: {}}, Joins: 2}}}, []string{"2:0"}},
-		"... below a row that is there":        {inquiry{said: map[string]evidence{"C": mine(c, 0)}}, []string{"1:0", "2:0"}},
-		"... for which an operator speaks":     {inquiry{said: map[string]evidence{"A": mine(a, 0)}, joins: 2, stated: map[string]statement{rowName(2, ""): {}}}, nil},
-		"compacted before":                     {inquiry{said: map[string]evidence{"A": {Finder: true, Compacted: 2, Own: map[string]own{c: {}}}}, present: map[string]peer{b: {Grants: 5}}}, nil},
-		"... as one that is no finder says":    {inquiry{said: map[string]evidence{"A": {Compacted: 2, Own: map[string]own{c: {}}}}, present: map[string]peer{b: {Grants: 5}}}, []string{"1:0", "2:5"}},
-		"the row of commands":                  {inquiry{present: map[string]peer{rowCommands: {Grants: 5}}}, nil},
+		"nobody":                                         {inquiry{}, nil},
+		"a row of the store":                             {inquiry{present: map[string]peer{a: {Grants: 7}}}, []string{"1:7"}},
+		"it speaks":                                      {inquiry{present: map[string]peer{a: {Grants: 7}}, said: map[string]evidence{"A": mine(a, 7)}}, nil},
+		"it knows less than others":                      {inquiry{present: map[string]peer{a: {Grants: 7}}, said: map[string]evidence{"A": mine(a, 6)}}, []string{"1:7"}},
+		"... but for what it had asked for":              {inquiry{present: map[string]peer{a: {Grants: 7}}, said: map[string]evidence{"A": {Own: map[string]own{a: {Count: 2, Grants: 6, Asked: 7}}}}}, nil},
+		"a copy of it speaks":                            {inquiry{present: map[string]peer{a: {}}, said: map[string]evidence{"A": {Own: map[string]own{a: {Count: 2, Copied: true}}}}}, []string{"1:0"}},
+		"two speak, the one knows enough":                {inquiry{present: map[string]peer{a: {Grants: 7}}, said: map[string]evidence{"A": mine(a, 7), "B": mine(a, 3)}}, nil},
+		"... in the other order":                         {inquiry{present: map[string]peer{a: {Grants: 7}}, said: map[string]evidence{"A": mine(a, 3), "B": mine(a, 7)}}, nil},
+		"a witness file speaks":                          {inquiry{present: map[string]peer{a: {Grants: 7}}, files: map[string]evidence{"f": mine(a, 7)}}, nil},
+		"an operator speaks":                             {inquiry{present: map[string]peer{a: {Grants: 7}}, stated: map[string]statement{a: {}}}, nil},
+		"a finder that nobody knows":                     {inquiry{fence: &Fence{Found: map[string]int64{a: 3}}}, []string{"1:0"}},
+		"a finder without a row":                         {inquiry{fence: &Fence{Found: map[string]int64{"RUN": 0}}}, nil},
+		"another saw it live":                            {inquiry{said: map[string]evidence{"A": sees(true, b, peer{Grants: 4})}}, []string{"2:4"}},
+		"a finder saw it end":                            {inquiry{said: map[string]evidence{"A": sees(true, b, peer{Grants: 4, How: "left"})}}, nil},
+		"... with fewer grants than there are":           {inquiry{present: map[string]peer{b: {Grants: 5}}, said: map[string]evidence{"A": sees(true, b, peer{Grants: 4, How: "left"})}}, []string{"2:5"}},
+		"one that is no finder saw it end":               {inquiry{said: map[string]evidence{"A": sees(false, b, peer{Grants: 4, How: "silent"})}}, []string{"2:4"}},
+		"its heartbeats were seen":                       {inquiry{said: map[string]evidence{"A": {Own: map[string]own{a: {Count: 1}}, Seen: map[string]int64{b: 9}}, "B": mine(b, 8)}}, []string{"2:9"}},
+		"a number that is not accounted for":             {inquiry{said: map[string]evidence{"A": mine(a, 0)}, joins: 2}, []string{"2:0"}},
+		"... of which a witness tells":                   {inquiry{said: map[string]evidence{"A": {Own: map[string]own{a: {Count: 1}}, Joins: 2}}}, []string{"2:0"}},
+		"... below a row that is there":                  {inquiry{said: map[string]evidence{"C": mine(c, 0)}}, []string{"1:0", "2:0"}},
+		"... for which an operator speaks":               {inquiry{said: map[string]evidence{"A": mine(a, 0)}, joins: 2, stated: map[string]statement{rowName(2, ""): {}}}, nil},
+		"... and whose registration may have failed":     {inquiry{said: map[string]evidence{"A": mine(a, 0), "C": {Own: map[string]own{b: {Asked: 64}, c: {Count: 1}}}}}, []string{"2:0"}},
+		"... but for one that another surveyed":          {inquiry{said: map[string]evidence{"A": sees(false, b, peer{Count: 1}), "C": {Own: map[string]own{b: {Asked: 64}, c: {Count: 1}}}}}, nil},
+		"... with a number that nobody is known to have": {inquiry{said: map[string]evidence{"A": {Own: map[string]own{a: {Count: 1}, c: {Asked: 64}}}}}, nil},
+		"compacted before":                               {inquiry{said: map[string]evidence{"A": {Finder: true, Compacted: 2, Own: map[string]own{c: {Count: 1}}}}, present: map[string]peer{b: {Grants: 5}}}, nil},
+		"... as one that is no finder says":              {inquiry{said: map[string]evidence{"A": {Compacted: 2, Own: map[string]own{c: {Count: 1}}}}, present: map[string]peer{b: {Grants: 5}}}, []string{"1:0", "2:5"}},
+		"the row of commands":                            {inquiry{present: map[string]peer{rowCommands: {Grants: 5}}}, nil},
 	} {
 		h := v.h
 		if h.fence == nil {

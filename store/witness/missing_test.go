@@ -85,3 +85,98 @@ func TestTagThatAStoreLacksWhichWentBack(t *testing.T) {
 		})
 	}
 }
+
+// A process whose registration failed knows a row under a number that is another's in the end. That
+// one is missed, where it has worked and died and nobody has surveyed it, and the store goes back.
+func TestNumberOfALostRegistration(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		a := f.start("a")
+		f.serve(12*time.Second, a)
+		a.stop()
+		backup := f.store.Snapshot()
+		a.start()
+		a.cutAtRegistration()
+		b := f.start("b")
+		f.serve(12*time.Second, b)
+		b.must("t", 5000)
+		b.crash()
+		a.beatsWithoutASurvey(nil)
+		f.store.Restore(backup)
+		a.link.set(nil, nil)
+		f.until("b is missing", func() bool { fence := f.standing(); return fence != nil && len(fence.Missing) == 1 })
+		b.start()
+		f.serve(20*time.Second, a, b)
+		a.must("t", 10)
+	})
+}
+
+// cutAtRegistration has the node try to register, and cuts its link before the call arrives.
+func (m *machine) cutAtRegistration() {
+	m.f.t.Helper()
+	m.link.set(func(op string) error {
+		if op == "swap" {
+			m.link.cut()
+			return errDown
+		}
+		return nil
+	}, nil)
+	m.f.until("an attempt to register", func() bool { return !m.link.whole() })
+}
+
+// beatsWithoutASurvey has the node register and beat, while its surveys fail.
+func (m *machine) beatsWithoutASurvey(lose func(op string) error) {
+	m.f.t.Helper()
+	var beats atomic.Int64
+	m.link.set(func(op string) error {
+		switch op {
+		case "tags", "list":
+			return errDown
+		case "beat":
+			beats.Add(1)
+		}
+		return nil
+	}, lose)
+	m.link.restore()
+	m.f.until("a heartbeat of its row", func() bool { return beats.Load() > 2 })
+}
+
+// A registration that failed as the store went away tells of no other process: healing waits for
+// nobody.
+func TestHealsAfterALostRegistration(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		a := f.start("a")
+		f.serve(12*time.Second, a)
+		time.Sleep(1500 * time.Millisecond)
+		backup := f.store.Snapshot()
+		a.must("t", 5000)
+		a.stop()
+		a.start()
+		a.cutAtRegistration()
+		f.store.Restore(backup)
+		a.link.set(nil, nil)
+		a.link.restore()
+		a.within(20 * time.Second)
+	})
+}
+
+// Where the answer alone was lost, the next attempt finds the row, and nobody is waited for.
+func TestHealsAfterALostAnswer(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		a := f.start("a")
+		f.serve(12*time.Second, a)
+		a.must("t", 5000)
+		a.crash()
+		backup := f.store.Snapshot()
+		a.start()
+		var lost atomic.Bool
+		a.beatsWithoutASurvey(func(op string) error {
+			if op == "swap" && lost.CompareAndSwap(false, true) {
+				return errDown
+			}
+			return nil
+		})
+		f.store.Restore(backup)
+		a.link.set(nil, nil)
+		a.within(20 * time.Second)
+	})
+}

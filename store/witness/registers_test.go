@@ -51,8 +51,8 @@ func TestRegisters(t *testing.T) {
 		if _, err := c.g.register(t.Context(), c.store); !errors.Is(err, hapax.ErrStoreUnavailable) || !strings.Contains(err.Error(), "joined meanwhile") || strings.Contains(c.row(driver.TableBeats, row), "left") != split || !split && c.row(driver.TableBeats, row) != "" {
 			t.Errorf("another was first, split %v: %v, and its row is %q", split, err, c.row(driver.TableBeats, row))
 		}
-		if _, knows := c.g.witness.rows().Own[row]; !knows { // a copy of the witness may: the row is to be ended
-			t.Errorf("another was first, split %v: the witness has forgotten its row", split)
+		if o := c.g.witness.rows().Own[row]; o != (own{Asked: askAhead}) { // a copy of the witness may know it: the row is to be ended
+			t.Errorf("another was first, split %v: the witness knows %+v of its row; want no heartbeat, since the number is another's", split, o)
 		}
 	}
 	for name, v := range map[string]struct {
@@ -98,6 +98,53 @@ func TestRegistersInWhatItJudged(t *testing.T) {
 		_, err = c.g.register(t.Context(), before)
 		if (err == nil) != (name == "nothing") || (c.row(driver.TableGuard, driver.RowJoins) != joins) != (name == "nothing") {
 			t.Errorf("%s has changed: %v, %q have joined", name, err, c.row(driver.TableGuard, driver.RowJoins))
+		}
+	}
+}
+
+// The next registration finds out whether the latest one without an answer has arrived.
+func TestFindsWhatHasArrived(t *testing.T) {
+	earlier, lost := rowOf(5, "E"), rowOf(6, "L")
+	for name, v := range map[string]struct {
+		change func(c *scene)
+		want   int64
+	}{
+		"it stands there":          {func(*scene) {}, 1},
+		"it has gone on":           {func(c *scene) { c.peer(lost, "me", driver.Beat{Count: 4}, "") }, 1},
+		"it never arrived":         {func(c *scene) { c.put(driver.TableBeats, lost, nil) }, 0},
+		"it was written as ended":  {func(c *scene) { c.peer(lost, "me", driver.Beat{Count: 1}, "left") }, 0},
+		"a step is several writes": {func(c *scene) { c.store.split = true }, 0},
+		"the answer to it had come": {func(c *scene) {
+			c.know(func(b *record) { b.Own[lost] = own{Count: 3} })
+			c.peer(lost, "me", driver.Beat{Count: 3}, "")
+		}, 3},
+		"its beat cannot be understood": {func(c *scene) { c.put(driver.TableBeats, lost, []byte("x")) }, -1},
+	} {
+		c := newScene(t, func(b *record) { b.Own = map[string]own{earlier: {}, lost: {Asked: askAhead}} })
+		c.joins(6)
+		c.peer(earlier, "me", driver.Beat{Count: 1}, "left")
+		c.peer(lost, "me", driver.Beat{Count: 1}, "")
+		v.change(c)
+		before, _, err := c.g.prepare(t.Context(), c.store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.store.reset(0)
+		me, err := c.g.register(t.Context(), before)
+		if (err != nil) != (v.want < 0) || err != nil && len(c.store.made()) > 0 {
+			t.Errorf("%s: %v, after %v", name, err, c.store.made())
+		}
+		if err != nil {
+			continue
+		}
+		r := c.g.witness.rows()
+		if r.Own[lost].Count != v.want || r.Own[earlier].Count != 0 || r.Own[me.row] != (own{Count: 1, Asked: askAhead}) {
+			t.Errorf("%s: the witness knows %+v; want heartbeat %d of the second", name, r.Own, v.want)
+		}
+		for _, call := range c.store.made() {
+			if !strings.HasPrefix(call, "swap") {
+				t.Errorf("%s: it was read for by itself: %v", name, c.store.made())
+			}
 		}
 	}
 }

@@ -217,12 +217,12 @@ func (g *Guarded) judgeOther(ctx context.Context, s store, st Statement, a *Adop
 	h.said[g.run] = mine
 	for row, p := range r.Peers {
 		if p.How == "" {
-			h.said[row] = evidence{Own: map[string]own{row: {Grants: p.Grants}}}
+			h.said[row] = evidence{Own: map[string]own{row: {Count: p.Count, Grants: p.Grants}}}
 		}
 	}
 	for row, p := range h.present {
 		if old, ok := before[row]; !ok || string(old) != string(h.beats[row]) {
-			h.said[row] = evidence{Own: map[string]own{row: {Grants: p.Grants}}}
+			h.said[row] = evidence{Own: map[string]own{row: {Count: p.Count, Grants: p.Grants}}}
 		}
 	}
 	_, err = g.judgeStatement(ctx, s, st, h, a)

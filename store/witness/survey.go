@@ -117,8 +117,11 @@ func (g *Guarded) registering() []driver.Key {
 	if known := g.witness.stores(); len(known) > 0 {
 		keys = append(keys, guardRow(rowReplaces+known[0]))
 	}
-	if latest := latestOf(g.witness.rows().Own); latest != "" {
-		keys = append(keys, beatRow(latest))
+	rows := g.witness.rows().Own
+	for _, row := range []string{latestOf(rows), unansweredOf(rows)} {
+		if row != "" {
+			keys = append(keys, beatRow(row))
+		}
 	}
 	return keys
 }

@@ -61,7 +61,7 @@ const askAhead = 64
 
 // An own row is that of a start of this directory's process.
 type own struct {
-	Count  int64 `json:"c,omitempty"`      // the last beat that is known to be acknowledged
+	Count  int64 `json:"c,omitempty"`      // the last beat that is known to be acknowledged; 0: its number may be another's
 	Grants int64 `json:"g,omitempty"`      // the latest grant that was recorded
 	Asked  int64 `json:"a,omitempty"`      // up to here grants may be asked for before the witness is written again
 	Copied bool  `json:"copied,omitempty"` // the witness is a copy of the process's
