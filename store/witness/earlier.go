@@ -38,11 +38,12 @@ func latestOf(rows map[string]own) string {
 	return latest
 }
 
-// findArrived returns the row of the latest registration without an answer, where the store shows that
-// it has arrived; empty: it does not.
-func findArrived(ctx context.Context, s store, rows map[string]own) (string, error) {
+// findArrived returns the row of the latest registration without an answer, where so many have joined
+// and its number is its own: it stands in the store, and no other process's row does under that
+// number; empty: it is not.
+func findArrived(ctx context.Context, s store, rows map[string]own, joins int64) (string, error) {
 	lost := unansweredOf(rows)
-	if lost == "" || s.Split() { // there a row stands before its number counts, which may be another's in the end
+	if lost == "" || joinOf(lost) > joins {
 		return "", nil
 	}
 	raw, err := s.Row(ctx, driver.TableBeats, lost)
@@ -52,6 +53,19 @@ func findArrived(ctx context.Context, s store, rows map[string]own) (string, err
 	// One that has ended may have been written by closeEarlier.
 	if _, how, err := driver.DecodeBeat(lost, raw); err != nil || how != "" {
 		return "", err
+	}
+	if !s.Split() {
+		return lost, nil
+	}
+	// There rows stand before their number counts, so that the row of the winner does, too.
+	all, err := readRows(ctx, s, driver.TableBeats)
+	if err != nil {
+		return "", err
+	}
+	for row := range all {
+		if _, mine := rows[row]; !mine && joinOf(row) == joinOf(lost) {
+			return "", nil
+		}
 	}
 	return lost, nil
 }

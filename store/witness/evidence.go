@@ -290,9 +290,10 @@ func (h *inquiry) findMissing() *account {
 			n.about.Name, n.about.Address = name, address
 		}
 		needs[row] = n
-		a.joins = max(a.joins, joinOf(row))
+		if isJoin {
+			a.joins = max(a.joins, joinOf(row))
+		}
 	}
-	joined := h.joins             // so many have joined for sure
 	covered := map[string]int64{} // up to which grant rows are attested
 	attest := func(row string, grants int64) {
 		if most, ok := covered[row]; !ok || grants > most {
@@ -307,7 +308,7 @@ func (h *inquiry) findMissing() *account {
 		know(row, true, 0, "", "")
 	}
 	take := func(e evidence) {
-		a.joins, a.decision, joined = max(a.joins, e.Joins), max(a.decision, e.Decision), max(joined, e.Joins)
+		a.joins, a.decision = max(a.joins, e.Joins), max(a.decision, e.Decision)
 		a.stores = append(a.stores, e.Stores...)
 		a.learn(e.Lines, e.Defs)
 		for row, o := range e.Own {
@@ -345,9 +346,7 @@ func (h *inquiry) findMissing() *account {
 	}
 	numbers := map[int64]bool{}
 	for row, n := range needs {
-		if n.joined {
-			numbers[joinOf(row)], joined = true, max(joined, joinOf(row))
-		}
+		numbers[joinOf(row)] = numbers[joinOf(row)] || n.joined
 		grants, attested := covered[row]
 		if _, ok := h.stated[row]; ok || joinOf(row) <= compacted || attested && grants >= n.grants {
 			continue
@@ -356,7 +355,7 @@ func (h *inquiry) findMissing() *account {
 		a.missing = append(a.missing, n.about)
 	}
 	// A process of which only the number is known: its row was lost with the store.
-	for n := compacted + 1; n <= joined; n++ {
+	for n := compacted + 1; n <= a.joins; n++ {
 		row := rowName(n, "")
 		if _, ok := h.stated[row]; !numbers[n] && !ok {
 			a.missing = append(a.missing, Node{Row: row, State: "missing"})

@@ -214,7 +214,7 @@ func (g *Guarded) register(ctx context.Context, s store) (member, error) {
 	if err != nil {
 		return none, err
 	}
-	arrived, err := findArrived(ctx, s, before.Own)
+	arrived, err := findArrived(ctx, s, before.Own, joins)
 	if err != nil {
 		return none, err
 	}
@@ -256,7 +256,10 @@ func (g *Guarded) register(ctx context.Context, s store) (member, error) {
 		}
 		return none, unavailable(err)
 	}
-	g.witness.note(func(b *record) { b.Own[row] = own{Count: 1} })
+	// At once: without it a crash before the first survey leaves the number to nobody.
+	if err := g.witness.commit(func(b *record) error { b.Own[row] = own{Count: 1}; return nil }); err != nil {
+		return none, err
+	}
 	now := g.now()
 	return member{row: row, about: about.encode(), number: number, beat: first, acked: first, asked: askAhead, contact: now, waits: now, quick: quick, joins: number}, nil
 }

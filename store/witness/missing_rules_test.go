@@ -78,8 +78,8 @@ func TestAccountIsTheSum(t *testing.T) {
 		fence: &Fence{}, joins: 2, stated: map[string]statement{b: {Floor: 3}},
 		present: map[string]peer{a: {Name: "a", Address: "at-a"}},
 		said: map[string]evidence{
-			"A": {Own: map[string]own{}, Stores: []string{"s1"}, Decision: 3, Joins: 1, Lines: map[string]Pair{"tag/t": {1, 9}}, Defs: map[string]def{"tag/t": {Start: 2}}},
-			"B": {Own: map[string]own{b: {}}, Stores: []string{"s2"}, Decision: 2, Manual: true, Lines: map[string]Pair{"tag/t": {2, 5}, "tag/u": {0, 1}}},
+			"A": {Own: map[string]own{rowOf(9, "A"): {Asked: 64}}, Stores: []string{"s1"}, Decision: 3, Joins: 1, Lines: map[string]Pair{"tag/t": {1, 9}}, Defs: map[string]def{"tag/t": {Start: 2}}},
+			"B": {Own: map[string]own{b: {Count: 1}}, Stores: []string{"s2"}, Decision: 2, Manual: true, Lines: map[string]Pair{"tag/t": {2, 5}, "tag/u": {0, 1}}},
 		},
 		files: map[string]evidence{"f": {Own: map[string]own{}, Lines: map[string]Pair{"tag/v": {0, 8}}}},
 	}

@@ -202,12 +202,21 @@ func (w *world) namesake(x uint8) bool {
 }
 
 // near reports whether the process of row x was in reach of the healer's store
-// all the time.
+// all the time, and it is not one that takes this store for another, which was made while nobody in
+// reach knew: that one refuses alone.
 func (w *world) near(p int, x uint8) bool {
 	for q := range w.P {
+		if w.unheard(q) {
+			continue
+		}
 		if w.P[q].up() && w.P[q].Conn && w.P[p].Gap&(1<<q) == 0 && w.P[q].W.Mine&bit(x) != 0 && w.P[q].W.Grants[x] >= w.TrueG[x] {
 			return true
 		}
 	}
 	return false
+}
+
+// unheard reports whether q takes the store for another, which was made while nobody in reach knew.
+func (w *world) unheard(q int) bool {
+	return w.verdict(q) == another && w.BlindID&bit(w.S.ID) != 0
 }

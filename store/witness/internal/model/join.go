@@ -153,8 +153,7 @@ func (w *world) excuse(p int) {
 		if q == p || !w.P[q].up() || !w.P[q].Conn || pr.Gap&(1<<q) != 0 {
 			continue
 		}
-		unheard := w.verdict(q) == another && w.BlindID&bit(w.S.ID) != 0
-		knower = knower || w.ahead(q) && !unheard
+		knower = knower || w.ahead(q) && !w.unheard(q)
 	}
 	pr.Excused = !pr.W.Warned && pr.Excused || !knower
 	if pr.Back && !pr.Waited { // the copy is younger than the last contact of all who are there
