@@ -138,10 +138,11 @@ manifests:
 site:
 	$(GO) -C deploy run ./site -top .. -o ../dist/site
 
-# Breaks the guard in every small way, one at a time, and names the ways that its quick tests do
-# not notice; an hour at first, and minutes where it has been run before.
+# Breaks the guard, and what its calls share their trips with, in every small way, one at a time, and names
+# the ways that their quick tests do not notice; an hour at first, and minutes where it has been run before.
 mutants:
 	$(GO) -C tools run ./mutate -skip '^TestWorlds'
+	$(GO) -C tools run ./mutate -dir ../internal/batch -equivalent ''
 
 # All tests of the clients in other languages, with what they need from the registries, and
 # their hooks on real databases; make test runs what needs no network.

@@ -305,7 +305,6 @@ func (b *Batch[Q, A]) next(over *trip[Q, A]) *trip[Q, A] {
 	}
 	if b.idle != nil && b.trips == 0 {
 		close(b.idle)
-		b.idle = nil
 	}
 	return nil
 }

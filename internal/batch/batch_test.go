@@ -301,6 +301,33 @@ func TestGathers(t *testing.T) {
 	})
 }
 
+// Beside as many asks as a trip may have nothing begins, whatever Few says.
+func TestFewIsAtMostMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		b := New(Options[int, int]{
+			Trip: func(_ context.Context, all []int) ([]int, error) { <-gate; return all, nil },
+			Most: 2, Trips: 9, Few: 5,
+		})
+		for i := range 4 {
+			go func() { _, _ = b.Do(t.Context(), i) }()
+			synctest.Wait()
+		}
+		if n := b.Waiting(); n != 2 {
+			t.Errorf("of 4 calls %d wait; want 2", n)
+		}
+		close(gate)
+	})
+}
+
+// The trip of a lone call has its caller's context, and none that the batch's life would keep.
+func TestLoneCallHasNoContext(t *testing.T) {
+	b := New(Options[int, int]{Most: 1, Life: t.Context()})
+	if lone, err := b.enter(&call[int, int]{}); err != nil || lone.ctx != nil {
+		t.Errorf("it has %v, %v", lone.ctx, err)
+	}
+}
+
 // A lone call may leave a trip behind that heeds no context; else its context ends the trip, and
 // so does the end of the batch's life.
 func TestLoneCall(t *testing.T) {
@@ -386,6 +413,9 @@ func TestPanicOfNobody(t *testing.T) {
 	b := New(Options[int, int]{Most: 1})
 	one := &trip[int, int]{calls: []*call[int, int]{{}}, stay: 1}
 	_, one.calls[0].err = b.try(t.Context(), nil) // without a Trip
+	if text := fmt.Sprint(one.calls[0].err); !strings.Contains(text, "internal/batch.") {
+		t.Errorf("the panic does not tell where it was: %s", text)
+	}
 	b.mustBeHeard(one)
 	defer func() {
 		if recover() == nil {
