@@ -2,7 +2,8 @@ GO ?= go
 TOOL = $(GO) tool -modfile=$(CURDIR)/tools/go.mod
 # Those of the last two are for tests alone: vet comes with lint.
 MODULES = . bench examples/embedded examples/generators examples/invitations examples/store internal/testservers/ferretdb compat/vesta/dubbo/interop deploy deploy/check examples/recipes
-RACE = . ./internal/service/... ./internal/api/... ./store/memstore/...
+RACE = . ./internal/batch ./store/memstore/...
+RACE_DOORS = ./internal/service/... ./internal/api/...
 BY_SYSTEM = ./internal/durable ./internal/peer ./store/internal/fileid ./store/witness ./compat/vesta
 FUZZTIME ?= 10000x
 SOAK ?= 5
@@ -13,7 +14,7 @@ RUN = $(GO) run ./internal/testservers/share $(GO) test -vet=off -p 4
 # Those that take longest come first, so that the others fill the time in which they wait.
 PACKAGES = ./internal/e2e ./store/... ./internal/server . ./client ./compat/redismongo ./internal/mount/sequences ./...
 
-.PHONY: quick test tests vet systems cross modules foreign race fuzz bench bench-rpc bench-redis bench-http bench-latency bench-tags lint form generate fresh soak deps release release-test manifests site mutants clients
+.PHONY: quick test tests vet systems cross modules foreign race race-doors fuzz bench bench-rpc bench-redis bench-http bench-latency bench-tags lint form generate fresh soak deps release release-test manifests site mutants clients
 
 # A minute to know.
 quick:
@@ -57,9 +58,13 @@ foreign:
 	$(GO) -C examples/store vet ./...
 	for m in examples/store compat/vesta/dubbo/interop; do $(GO) -C $$m test -vet=off ./... || exit; done
 
-# The packages that everything else stands on, under the race detector.
+# The packages that everything else stands on, under the race detector; and those between them and the callers,
+# which take two minutes to compile for it: .ci/soak runs those every third day, and make soak all there are.
 race:
 	$(GO) test -race -short -tags brief -vet=off -timeout 60m $(RACE)
+
+race-doors:
+	$(GO) test -race -short -tags brief -vet=off -timeout 60m $(RACE_DOORS)
 
 # Every fuzz target on FUZZTIME inputs (or for a time: FUZZTIME=1m). The tests run the
 # seeds, and what fuzzing has found.
@@ -144,12 +149,12 @@ mutants:
 	$(GO) -C tools run ./mutate -skip '^TestWorlds'
 	$(GO) -C tools run ./mutate -dir ../internal/batch -equivalent ''
 
-# All tests of the clients in other languages, with what they need from the registries, and
-# their hooks on real databases; make test runs what needs no network.
+# All tests of the clients in other languages, with what they need from the registries, and their hooks on real
+# databases. CLIENTS=quick runs what needs no network: the transcripts, and the twins that must fail them.
 clients:
 	tools/codelines
 	$(GO) build -o bin/hapax ./cmd/hapax
-	for check in clients/*/check; do echo "$$check" && HAPAX=$(CURDIR)/bin/hapax $$check || exit; done
+	for check in clients/*/check; do echo "$$check" && HAPAX=$(CURDIR)/bin/hapax $$check $(CLIENTS) || exit; done
 
 # What the tests and benchmarks use, on Debian.
 deps:

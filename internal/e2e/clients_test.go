@@ -18,36 +18,6 @@ import (
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
-// What the clients in other languages need to be tested.
-var clientRuntimes = map[string]string{"java": "javac", "php": "php", "python": "python3", "rust": "cargo", "typescript": "node"}
-
-// Every client plays the transcripts, and its broken twins fail them: what needs no network.
-// make clients does the rest.
-func TestClients(t *testing.T) {
-	t.Parallel()
-	checks, err := filepath.Glob("../../clients/*/check")
-	if err != nil || len(checks) == 0 {
-		t.Fatal(checks, err)
-	}
-	for _, check := range checks {
-		language := filepath.Base(filepath.Dir(check))
-		t.Run(language, func(t *testing.T) {
-			runtime, ok := clientRuntimes[language]
-			if !ok {
-				t.Fatalf("what does it need? Say so in clientRuntimes")
-			}
-			testservers.Require(t, []string{runtime})
-			ctx, cancel := context.WithTimeout(t.Context(), 3*patience.Long)
-			defer cancel()
-			cmd := exec.CommandContext(ctx, check, "quick")
-			cmd.Env = append(os.Environ(), "HAPAX="+binary)
-			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Errorf("%v\n%s", err, out[max(0, len(out)-20_000):])
-			}
-		})
-	}
-}
-
 // The page about the test server: what it prints, its script, and what happens then.
 func TestTestserverPage(t *testing.T) {
 	t.Parallel()
