@@ -121,6 +121,9 @@ func (f *moveFlags) with(cmd *cobra.Command, do func(context.Context, target) er
 	if err != nil {
 		return err
 	}
+	if l, ok := t.(*local); ok {
+		l.awaitReady(ctx) // a move makes many calls, none of which is made twice
+	}
 	return errors.Join(t.explain(do(ctx, t)), t.Close(ctx))
 }
 

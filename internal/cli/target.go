@@ -276,16 +276,19 @@ func (l *local) Next(ctx context.Context, tag string, n int) ([]hapax.ID, error)
 // take is Next, and returns the line that the numbers are of.
 func (l *local) take(ctx context.Context, tag string, n int) (taken []hapax.ID, line string, err error) {
 	taken, line, err = l.takeNow(ctx, tag, n)
-	if len(taken) > 0 || !errors.Is(err, hapax.ErrFenced) {
+	// On a slow machine healing outlasts the opening of the node, and joining a call.
+	passes := errors.Is(err, hapax.ErrFenced) || errors.Is(err, hapax.ErrStoreUnavailable)
+	if len(taken) > 0 || !passes || !l.awaitReady(ctx) {
 		return taken, line, err
 	}
-	// On a slow machine healing outlasts the opening of the node.
-	healing, cancel := context.WithTimeout(ctx, maxWait)
-	defer cancel()
-	if !l.node.AwaitHealing(healing) {
-		return nil, line, err
-	}
 	return l.takeNow(ctx, tag, n)
+}
+
+// awaitReady waits until numbers are granted to the node, where that takes nobody else.
+func (l *local) awaitReady(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, maxWait)
+	defer cancel()
+	return l.node.AwaitReady(ctx)
 }
 
 func (l *local) takeNow(ctx context.Context, tag string, n int) (taken []hapax.ID, line string, err error) {

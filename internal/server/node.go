@@ -257,9 +257,10 @@ func isWaitedFor(err error) bool {
 	return slices.ContainsFunc([]error{hapax.ErrStoreUnavailable, hapax.ErrFenced, hapax.ErrWitnessFailed}, func(target error) bool { return errors.Is(err, target) })
 }
 
-// AwaitHealing waits while the store, which went back or was lost, is being healed without anybody,
-// and reports whether it was. A server answers meanwhile; a command has nothing else to do.
-func (n *Node) AwaitHealing(ctx context.Context) bool {
+// AwaitReady waits while nobody but the nodes themselves is needed: a store that went back is being
+// healed, or this node joins and the others are met. It reports whether numbers are granted then. A server
+// answers meanwhile; a command has nothing else to do.
+func (n *Node) AwaitReady(ctx context.Context) bool {
 	if n.Guard == nil {
 		return false
 	}
@@ -267,7 +268,7 @@ func (n *Node) AwaitHealing(ctx context.Context) bool {
 	defer look.Stop()
 	for {
 		st := n.Guard.Status()
-		if st.Ready() || st.Command != "" {
+		if st.Ready() || st.Command != "" || st.Trouble {
 			return st.Ready()
 		}
 		select {
