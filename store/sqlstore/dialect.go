@@ -56,7 +56,7 @@ type dialect struct {
 	// findRows notes what the items' rows are, which have the role looks, or locks for those that
 	// are to be locked. stepRows makes a step inside a transaction or by itself.
 	findRows func(ctx context.Context, c *sql.Conn, s *Store, items []*item, lock bool) error
-	stepRows func(ctx context.Context, c *sql.Conn, s *Store, step driver.Step, items []*item, inside bool) (driver.Result, error)
+	stepRows func(ctx context.Context, c *sql.Conn, s *Store, step driver.Step, items []*item, locked lockedRows) (driver.Result, error)
 
 	clock    string                // the server's time in microseconds since 1970
 	classify func(err error) class // what a server's error means

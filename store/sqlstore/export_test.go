@@ -60,7 +60,7 @@ func (s *Store) SyncOf(step driver.Step) (met bool, sync string, err error) {
 			return err
 		}
 		defer func() { _ = tx.Rollback() }()
-		r, err := s.dialect.stepRows(ctx, c, s, step, items, true)
+		r, err := s.dialect.stepRows(ctx, c, s, step, items, lockedRows{})
 		if err != nil {
 			return err
 		}

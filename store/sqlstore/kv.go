@@ -85,7 +85,7 @@ func (s space) Step(ctx context.Context, step driver.Step) (result driver.Result
 		return driver.Result{}, err
 	}
 	err = s.do(ctx, "change rows", func(ctx context.Context, c *sql.Conn) error {
-		result, err = s.dialect.stepRows(ctx, c, s.Store, step, items, false)
+		result, err = s.dialect.stepRows(ctx, c, s.Store, step, items, nil)
 		result.Primary = s.primaryOf(c)
 		return err
 	})
@@ -115,7 +115,11 @@ func (s space) StepLocked(ctx context.Context, keys []driver.Key, f func([]drive
 		if err != nil {
 			return err
 		}
-		if result, err = s.dialect.stepRows(ctx, c, s.Store, step, items, true); err != nil {
+		locked := make(lockedRows, len(keys))
+		for i, key := range keys {
+			locked[key] = cells[i]
+		}
+		if result, err = s.dialect.stepRows(ctx, c, s.Store, step, items, locked); err != nil {
 			return err
 		}
 		result.Primary = s.primaryOf(c)
@@ -125,6 +129,15 @@ func (s space) StepLocked(ctx context.Context, keys []driver.Key, f func([]drive
 		return driver.Result{}, err
 	}
 	return result, nil
+}
+
+// lockedRows are rows that a transaction has locked, and how they are; nil outside of one.
+type lockedRows map[driver.Key]driver.Cell
+
+// hold reports whether a row is locked, and the one that is to be changed.
+func (l lockedRows) hold(it *item) bool {
+	cell, ok := l[it.Key]
+	return ok && cell.Value != nil && bytes.Equal(cell.Value, it.old)
 }
 
 // read calls f for each row of a query, one of which tells, as f reports, that the store is the

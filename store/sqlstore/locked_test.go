@@ -51,6 +51,19 @@ func TestLockedRows(t *testing.T) {
 		if o := <-others; o.Done || o.Now.Known && string(o.Now.Value) != "2" {
 			t.Errorf("the other's change, which had to wait, is %+v", o)
 		}
+		// Neither a locked row is taken for the one that the step names, nor one that is not locked.
+		for _, key := range keys[1:] {
+			r, err = kv.StepLocked(t.Context(), keys[:2], func([]driver.Cell) (driver.Step, error) {
+				return driver.Step{
+					If:    []driver.Cond{{Key: keys[0], Least: []byte("1")}},
+					Raise: []driver.Put{{Key: keys[0], Value: []byte("2")}},
+					Each:  []driver.Change{{Key: key, Old: driver.Cell{Known: true, Value: []byte("1")}, Next: []byte("stale")}},
+				}, nil
+			})
+			if err != nil || r.Each[0].Done {
+				t.Errorf("the change of %q, made up of another row than there is, is %+v, %v", key.Name, r, err)
+			}
+		}
 		failed := errors.New("made up nothing")
 		if _, err := kv.StepLocked(t.Context(), keys, func([]driver.Cell) (driver.Step, error) { return driver.Step{}, failed }); !errors.Is(err, failed) {
 			t.Errorf("the error is %v", err)

@@ -136,14 +136,15 @@ func mysqlFind(ctx context.Context, c *sql.Conn, s *Store, items []*item, lock b
 
 // mysqlStepRows makes a step by one statement, where it has one of the forms that grants, beats
 // and single changes have and nobody has changed a row of it; else in a short transaction.
-func mysqlStepRows(ctx context.Context, c *sql.Conn, s *Store, step driver.Step, items []*item, inside bool) (driver.Result, error) {
+func mysqlStepRows(ctx context.Context, c *sql.Conn, s *Store, step driver.Step, items []*item, locked lockedRows) (driver.Result, error) {
 	if p := pulseOf(step, items); p != nil {
+		p.sure = !slices.ContainsFunc(p.swaps, func(it *item) bool { return !locked.hold(it) })
 		r, done, err := s.mysqlPulse(ctx, c, step, items, p)
 		if err != nil || done {
 			return r, err
 		}
 	}
-	if inside {
+	if locked != nil {
 		return s.mysqlInside(ctx, c, step, items, false)
 	}
 	if change, fence := oneOf(items); change != nil {
@@ -223,6 +224,7 @@ type pulse struct {
 	beat                *item
 	add                 *item   // nil: no row is to be added
 	absent, swaps, told []*item // swaps: of one table; told: looked at, where they may have room
+	sure                bool    // the swaps are locked, and as they are expected
 }
 
 // pulseOf returns nil for a step of another form.
@@ -284,7 +286,9 @@ const mysqlNotANumber = 1292
 //
 // The rows that are changed are locked before they are compared: the process's own first, as by
 // mysqlFind. Those that are looked at are locked as by all who look at them, so that a fence is
-// either seen or has to wait. The limit keeps the server from merging the inner queries.
+// either seen or has to wait. The limit keeps the server from merging the inner queries. Rows that
+// are known to be as expected are not compared again: of a hundred, that takes longer than to
+// write them, and all others wait meanwhile.
 func (s *Store) pulseStatement(p *pulse) *mysqlStatement {
 	rows := slices.Concat([]*item{p.beat}, p.swaps)
 	if p.add != nil {
@@ -298,18 +302,22 @@ func (s *Store) pulseStatement(p *pulse) *mysqlStatement {
 		number = fmt.Sprintf("(%s) * %d + COALESCE(CAST(k%d.value AS UNSIGNED) + 1, 0)", number, mysqlSmall, i)
 	}
 	m.add(") v JOIN (SELECT " + number + " + 1 AS told FROM (SELECT COUNT(*) AS found FROM {rows} b")
-	if len(p.swaps) > 0 {
+	compared := p.swaps
+	if p.sure {
+		compared = nil
+	}
+	if len(compared) > 0 {
 		m.add(" JOIN {rows} t FORCE INDEX (PRIMARY)")
 	}
 	m.add(" WHERE b.tbl = ? AND b.name = ? AND b.value >= ?", p.beat.Table, p.beat.Name, p.beat.old)
-	if len(p.swaps) > 0 {
+	if len(compared) > 0 {
 		name := func(it *item) []any { return []any{it.Name} }
-		m.add(" AND t.tbl = ? AND t.name IN (", p.swaps[0].Table)
-		m.repeat(p.swaps, "?", ", ", name)
+		m.add(" AND t.tbl = ? AND t.name IN (", compared[0].Table)
+		m.repeat(compared, "?", ", ", name)
 		m.add(") AND t.value = ELT(FIELD(t.name")
-		m.repeat(p.swaps, ", ?", "", name)
+		m.repeat(compared, ", ?", "", name)
 		m.add(")")
-		m.repeat(p.swaps, ", ?", "", func(it *item) []any { return []any{it.old} })
+		m.repeat(compared, ", ?", "", func(it *item) []any { return []any{it.old} })
 		m.add(")")
 	}
 	m.add(" FOR UPDATE) l"+mysqlHere, s.id)
@@ -319,7 +327,7 @@ func (s *Store) pulseStatement(p *pulse) *mysqlStatement {
 	for i, it := range p.told {
 		m.add(fmt.Sprintf(" LEFT JOIN {rows} k%d ON k%[1]d.tbl = ? AND k%[1]d.name = ?", i), keyArgs(it)...)
 	}
-	fmt.Fprintf(&m, " WHERE l.found = %d", max(1, len(p.swaps)))
+	fmt.Fprintf(&m, " WHERE l.found = %d", max(1, len(compared)))
 	for i := range p.absent {
 		fmt.Fprintf(&m, " AND f%d.name IS NULL", i)
 	}

@@ -120,7 +120,7 @@ func postgresFind(ctx context.Context, c *sql.Conn, s *Store, items []*item, loc
 
 // postgresStepRows makes a step by one statement. It is made anew where another process has
 // added a row meanwhile that all else hangs on.
-func postgresStepRows(ctx context.Context, c *sql.Conn, s *Store, step driver.Step, items []*item, inside bool) (driver.Result, error) {
+func postgresStepRows(ctx context.Context, c *sql.Conn, s *Store, step driver.Step, items []*item, locked lockedRows) (driver.Result, error) {
 	for {
 		met, added, err := postgresTry(ctx, c, s, items)
 		if err == nil {
@@ -128,7 +128,7 @@ func postgresStepRows(ctx context.Context, c *sql.Conn, s *Store, step driver.St
 				return it.now == nil && (it.role == then || it.old != nil || added[it.Key])
 			}), nil
 		}
-		if inside || s.dialect.classify(err) != exists {
+		if locked != nil || s.dialect.classify(err) != exists {
 			return driver.Result{}, err
 		}
 	}
