@@ -146,6 +146,10 @@ func TestAnyFailedCallIsAnError(t *testing.T) {
 			_, err := c.g.judgeLatest(ctx, s, map[string]own{rowOf(1, "A"): {Count: 5}})
 			return err
 		})},
+		"findArrived": {set: simple(func(c *scene, ctx context.Context, s store) error {
+			_, err := findArrived(ctx, s, map[string]own{rowOf(1, "A"): {}}, 3)
+			return err
+		}, func(c *scene) { c.store.split = true; c.peer(rowOf(1, "A"), "me", driver.Beat{Count: 1}, "") }), whole: []string{"list beats"}}, // their names alone
 		"judgeAll": {set: healing(func(c *scene, ctx context.Context, s store, _ *Fence, _ []byte) error {
 			_, err := c.g.judgeAll(ctx, s)
 			return err

@@ -99,6 +99,41 @@ func TestAccountIsTheSum(t *testing.T) {
 	}
 }
 
+// Of a line that processes know as two kinds, the kind counts of the one that knows more numbers, in
+// whatever order they are heard.
+func TestLearnsTheSurerKind(t *testing.T) {
+	const line = "tag/t"
+	segment, flake := def{}, def{Kind: hapax.KindSnowflake, Pool: "p"}
+	for name, v := range map[string]struct {
+		segment, flake Pair
+		want           def
+	}{
+		"the segment": {Pair{1, 9}, Pair{2, 5}, segment},
+		"the other":   {Pair{2, 5}, Pair{1, 9}, flake},
+	} {
+		for _, first := range []bool{false, true} {
+			a := &account{lines: newLines()}
+			tell := func(d def, p Pair) { a.learn(map[string]Pair{line: p}, map[string]def{line: d}) }
+			if first {
+				tell(segment, v.segment)
+			}
+			tell(flake, v.flake)
+			if !first {
+				tell(segment, v.segment)
+			}
+			if got := a.lines.defs[line]; got.isAnother(v.want) || a.lines.pairs[line] != (Pair{2, 9}) {
+				t.Errorf("%s knows more, and is first: %v: it is %+v, %v", name, first, got, a.lines.pairs[line])
+			}
+		}
+	}
+	if got := segment.was("t"); got.Kind != hapax.KindSegment || got.Name != "t" {
+		t.Errorf("a segment tag was %+v", got)
+	}
+	if segment.kind() != "segment" || flake.kind() != `snowflake of pool "p"` {
+		t.Errorf("the kinds are %s, %s", segment.kind(), flake.kind())
+	}
+}
+
 // What a process says arrives as it is, in however many parts it stands in the store, and
 // not at all where a part is missing or of an earlier account.
 func TestEvidenceArrivesWhole(t *testing.T) {
