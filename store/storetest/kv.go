@@ -26,6 +26,7 @@ var kvChecks = []check{
 	{"kv/many at once", always, checkKVRace},
 	{"kv/a row that cannot be read", always, checkKVUnreadable},
 	{"kv/at random", always, checkKVModel},
+	{"kv/beats with changes at random", always, checkKVPulse},
 }
 
 // RunKV runs the checks of the primitive, for a store whose handles tell it by a method KV, as

@@ -87,6 +87,23 @@ func TestKVTwins(t *testing.T) {
 				return r, err
 			}
 		}, []string{"kv/raise"}},
+		{"Raise always writes with changes of rows", func(k *kvTwin) {
+			k.step = func(ctx context.Context, kv driver.KV, s driver.Step) (driver.Result, error) {
+				r, err := kv.Step(ctx, s)
+				if err == nil && r.Met && len(s.If) > 0 && len(s.Raise) > 0 && len(s.Each) > 0 {
+					err = set(ctx, kv, s.Raise[0].Key, s.Raise[0].Value)
+				}
+				return r, err
+			}
+		}, []string{"kv/beats with changes at random"}},
+		{"a fence is not looked at", func(k *kvTwin) {
+			k.step = func(ctx context.Context, kv driver.KV, s driver.Step) (driver.Result, error) {
+				if len(s.Raise) > 0 {
+					s.If = slices.DeleteFunc(slices.Clone(s.If), func(c driver.Cond) bool { return c.Least == nil && !c.Same.Known })
+				}
+				return kv.Step(ctx, s)
+			}
+		}, []string{"kv/beats with changes at random"}},
 		{"Raise leaves a missing row", func(k *kvTwin) {
 			k.step = func(ctx context.Context, kv driver.KV, s driver.Step) (driver.Result, error) {
 				s.Raise = slices.DeleteFunc(slices.Clone(s.Raise), func(p driver.Put) bool {
