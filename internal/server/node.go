@@ -268,7 +268,9 @@ func (n *Node) AwaitReady(ctx context.Context) bool {
 	defer look.Stop()
 	for {
 		st := n.Guard.Status()
-		if st.Ready() || st.Command != "" || st.Trouble {
+		// A node that comes to the copy of its store refuses as on the store itself until it has joined.
+		needed := st.Command != "" && !(st.Code == hapax.ErrStoreRetired.Code() && n.Guard.GoesOn(ctx))
+		if st.Ready() || needed || st.Trouble {
 			return st.Ready()
 		}
 		select {

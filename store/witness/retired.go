@@ -64,6 +64,17 @@ func (g *Guarded) goesOn(ctx context.Context, s store, r driver.Retirement) (boo
 	return raw != nil, unavailable(err)
 }
 
+// GoesOn reports whether this node, which has seen its store retired, may be on the store that goes on in its
+// place, and so only has to join there: it is, or the store has not answered yet.
+func (g *Guarded) GoesOn(ctx context.Context) bool {
+	l := g.witness.latch()
+	if !l.isRetired() {
+		return false
+	}
+	goes, err := ask(ctx, g, func(ctx context.Context, s store) (bool, error) { return g.goesOn(ctx, s, *l.Retired) })
+	return err != nil || goes
+}
+
 // mayDeclare refuses an operator's word about a store that is retired.
 func (g *Guarded) mayDeclare(ctx context.Context, s store) error {
 	r := g.witness.latch()
