@@ -317,6 +317,7 @@ func TestFewIsAtMostMost(t *testing.T) {
 			t.Errorf("of 4 calls %d wait; want 2", n)
 		}
 		close(gate)
+		synctest.Wait() // before the context of the calls ends
 	})
 }
 
