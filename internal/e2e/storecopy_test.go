@@ -221,7 +221,9 @@ func TestStoreCopyKilled(t *testing.T) {
 				}
 				patience.Until(t, "the copy ends", func() bool {
 					r := run(t, t.TempDir(), "store", "copy", near[0], near[1])
-					if r.code != 0 && !strings.Contains(r.err, "another process has") { // bolt, for a moment
+					// Bolt, for a moment, or a server beside much else.
+					passes := strings.Contains(r.err, "another process has") || strings.Contains(r.err, "did not answer in time")
+					if r.code != 0 && !passes {
 						t.Fatalf("killed at %d of %d, again: %s", p.at, requests, r.err)
 					}
 					return r.code == 0
