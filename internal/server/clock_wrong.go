@@ -14,15 +14,6 @@ import (
 // with one that is read anew each time.
 const clockOffsetEnv = "HAPAX_TEST_CLOCK_OFFSET"
 
-// headStartEnv makes every store late: a node goes on without it after so short a time.
-const headStartEnv = "HAPAX_TEST_HEAD_START"
-
-func init() {
-	if text, ok := os.LookupEnv(headStartEnv); ok {
-		headStart, _ = time.ParseDuration(text)
-	}
-}
-
 // testClock returns the clock that the environment asks for, or nil.
 func testClock() (hapax.Clock, error) {
 	text, ok := os.LookupEnv(clockOffsetEnv)

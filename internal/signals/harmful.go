@@ -73,9 +73,9 @@ var harmful = []Trouble{
 		Codes:    []string{"store_retired"},
 		Messages: []string{"this is the store that goes on where another was copied"},
 		Means:    "`hapax store copy` has moved all that this store holds to another place, which the message names. Nothing is granted here any more; the node writes nothing, and what it holds is issued until it is used up.",
-		Cause:    "The node, or a command, still has the old URL. Or a backup from before the copy was put in the old store's place.",
+		Cause:    "The node, or a command, still has the old URL.",
 		Do:       "Set store to the URL that the message names, and start the node again. If the copy was broken off, run the same command again.",
-		Not:      "Do not delete rows of the old store or witness files to use it again: both stores would issue the same numbers.",
+		Not:      "Do not delete rows of the old store or witness files to use it again, nor put back a backup of it from before: both stores would issue the same numbers.",
 		Check:    "hapax doctor",
 	},
 	{

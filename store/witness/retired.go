@@ -68,8 +68,8 @@ func (g *Guarded) goesOn(ctx context.Context, s store, r driver.Retirement) (boo
 // place, and so only has to join there: it is, or the store has not answered yet.
 func (g *Guarded) GoesOn(ctx context.Context) bool {
 	l := g.witness.latch()
-	if !l.isRetired() {
-		return false
+	if !l.isRetired() { // it has found the store meanwhile
+		return true
 	}
 	goes, err := ask(ctx, g, func(ctx context.Context, s store) (bool, error) { return g.goesOn(ctx, s, *l.Retired) })
 	return err != nil || goes

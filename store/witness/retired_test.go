@@ -140,10 +140,19 @@ func TestGoesOnInTheCopy(t *testing.T) {
 		if err := a.take("t", 1); !errors.Is(err, hapax.ErrStoreRetired) {
 			t.Errorf("back on the old store: %v", err)
 		}
+		if a.GoesOn(t.Context()) {
+			t.Error("the old store goes on")
+		}
 		a.stop()
 		f.store = copied
 		a.start()
+		if !a.GoesOn(t.Context()) {
+			t.Error("the copy does not go on")
+		}
 		f.serve(30*time.Second, a)
+		if !a.GoesOn(t.Context()) {
+			t.Error("the copy does not go on once it is joined")
+		}
 	})
 }
 
