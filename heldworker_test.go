@@ -139,6 +139,7 @@ func TestHeldWorkerGoesByTheClock(t *testing.T) {
 		bubble(t, tt.name, func(t *testing.T) {
 			clock := newTestClock()
 			h := hold(t, memstore.New(), hapax.HoldOptions{Clock: clock, OnRollback: hapax.RollbackContinue})
+			synctest.Wait() // a keeper that looks first after the turn asks for more, as it should
 			tt.turn(clock, h)
 			if left := h.Remaining(); left != tt.want {
 				t.Errorf("%v are left of a minute, want %v", left, tt.want)
