@@ -2,8 +2,7 @@ GO ?= go
 TOOL = $(GO) tool -modfile=$(CURDIR)/tools/go.mod
 # Those of the last two are for tests alone: vet comes with lint.
 MODULES = . bench examples/embedded examples/generators examples/invitations examples/store internal/testservers/ferretdb compat/vesta/dubbo/interop deploy deploy/check examples/recipes
-RACE = . ./internal/batch ./store/memstore/...
-RACE_DOORS = ./internal/service/... ./internal/api/...
+RACE = . ./internal/batch ./store/memstore/... ./internal/service/... ./internal/api/...
 BY_SYSTEM = ./internal/durable ./internal/peer ./store/internal/fileid ./store/witness ./compat/vesta
 FUZZTIME ?= 10000x
 SOAK ?= 5
@@ -14,7 +13,7 @@ RUN = $(GO) run ./internal/testservers/share $(GO) test -vet=off -p 4
 # Those that take longest come first, so that the others fill the time in which they wait.
 PACKAGES = ./internal/e2e ./store/... ./internal/server . ./client ./compat/redismongo ./internal/mount/sequences ./...
 
-.PHONY: quick test tests vet systems cross modules foreign race race-doors fuzz bench bench-rpc bench-redis bench-http bench-latency bench-tags lint form generate fresh soak deps release release-test manifests site mutants clients
+.PHONY: quick test tests systems cross modules foreign race fuzz bench bench-rpc bench-redis bench-http bench-latency bench-tags lint form generate fresh soak deps release release-test manifests site mutants clients interop
 
 # A minute to know.
 quick:
@@ -23,23 +22,20 @@ quick:
 	@echo "quick: all is well, but for what was left out: tests with real servers, processes and other programs, long simulations, the race detector, other modules, other systems (make test)"
 
 # Minutes to be sure (README.md says how many): what is decided by logic, and real servers in a state that is
-# waited for; beside that, what needs no servers. What all of it compiles comes first: at the same time, each would
-# compile it for itself.
+# waited for; beside that, the examples. What all of it compiles comes first: at the same time, each would compile it
+# for itself.
 test:
 	@$(GO) list -export ./... >/dev/null
-	$(MAKE) --no-print-directory -j3 --output-sync=target tests race modules vet
+	$(MAKE) --no-print-directory -j2 --output-sync=target tests modules
 
 tests:
 	$(RUN) -timeout 60m $(PACKAGES)
 
-# Also what is built for tests alone.
-vet:
+# The packages that differ between systems, as those see them, and the code for other processors; it compiles the
+# standard library anew for each. Before that all modules, and what is built for tests alone, on this system.
+systems:
 	for m in . bench examples/embedded examples/generators examples/invitations deploy/check; do $(GO) -C $$m vet ./... || exit; done
 	$(GO) vet -tags hapaxtest ./internal/server
-
-# The packages that differ between systems, as those see them, and the code for other processors. It compiles the standard
-# library anew for each.
-systems:
 	GOOS=darwin $(GO) vet . $(BY_SYSTEM)
 	GOOS=windows GOARCH=arm64 $(GO) vet . $(BY_SYSTEM) ./codec
 	$(GO) test -vet=off -tags purego -run 'Vectors|Feistel' ./codec
@@ -58,13 +54,10 @@ foreign:
 	$(GO) -C examples/store vet ./...
 	for m in examples/store compat/vesta/dubbo/interop; do $(GO) -C $$m test -vet=off ./... || exit; done
 
-# The packages that everything else stands on, under the race detector; and those between them and the callers,
-# which take two minutes to compile for it: .ci/soak runs those every third day, and make soak all there are.
+# The packages that everything else stands on, and those between them and the callers, under the race detector, for
+# which the standard library is compiled anew; make soak runs all packages there.
 race:
 	$(GO) test -race -short -tags brief -vet=off -timeout 60m $(RACE)
-
-race-doors:
-	$(GO) test -race -short -tags brief -vet=off -timeout 60m $(RACE_DOORS)
 
 # Every fuzz target on FUZZTIME inputs (or for a time: FUZZTIME=1m). The tests run the
 # seeds, and what fuzzing has found.
@@ -119,7 +112,7 @@ soak:
 	@if command -v redis-benchmark && command -v redis-server; then $(GO) -C bench run ./redis -quick; fi
 	@if command -v wrk; then $(GO) -C bench run ./http -quick; fi
 	HAPAX_TEST_SOAK=1 $(GO) run ./internal/testservers/share $(GO) test -vet=off -p 1 -count=1 -v -timeout 10h -run 'Soak$$' ./...
-	HAPAX_TEST_SOAK=1 $(MAKE) --no-print-directory clients
+	HAPAX_TEST_SOAK=1 $(MAKE) --no-print-directory clients interop
 	HAPAX_TEST_SOAK=1 $(GO) -C compat/vesta/dubbo/interop test -count=1 -v -vet=off -timeout 60m -run 'Soak$$' ./...
 
 # Everything that a release consists of, into dist/: binaries, archives, packages, an image,
@@ -155,6 +148,10 @@ clients:
 	tools/codelines
 	$(GO) build -o bin/hapax ./cmd/hapax
 	for check in clients/*/check; do echo "$$check" && HAPAX=$(CURDIR)/bin/hapax $$check $(CLIENTS) || exit; done
+
+# What a JVM, a browser and other languages' programs make of the server and of the pages for them.
+interop:
+	HAPAX_TEST_INTEROP=1 $(RUN) -count=1 -timeout 60m -run 'Interop$$' ./internal/e2e ./internal/api/...
 
 # What the tests and benchmarks use, on Debian.
 deps:

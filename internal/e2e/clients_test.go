@@ -201,7 +201,8 @@ func clientThroughCrashes(t *testing.T, count int, program ...string) {
 	}
 }
 
-func TestPythonClient(t *testing.T) {
+func TestPythonClientInterop(t *testing.T) {
+	patience.Interop(t, "Python")
 	t.Parallel()
 	clientThroughCrashes(t, 40_000, testservers.Require(t, []string{"python3"}), "../../clients/python/tests/soak.py")
 }

@@ -22,9 +22,10 @@ import (
 // browserDir has what drives Chromium.
 const browserDir = "../console/testdata/browser"
 
-// TestConsoleInBrowser has Chromium use the console of three nodes over one store, behind
+// TestConsoleInBrowserInterop has Chromium use the console of three nodes over one store, behind
 // a proxy with a path of its own, as a person would; see look.mjs.
-func TestConsoleInBrowser(t *testing.T) {
+func TestConsoleInBrowserInterop(t *testing.T) {
+	patience.Interop(t, "a browser")
 	t.Parallel()
 	lookAtConsole(t, false)
 }

@@ -168,7 +168,8 @@ func javaThroughCrashes(t *testing.T, count, batch int) {
 	}
 }
 
-func TestJavaClient(t *testing.T) {
+func TestJavaClientInterop(t *testing.T) {
+	patience.Interop(t, "a JVM")
 	t.Parallel()
 	javaThroughCrashes(t, 40_000, 500)
 }
@@ -181,7 +182,8 @@ func TestJavaClientSoak(t *testing.T) {
 }
 
 // What the client shows to servers, and what it makes of their refusals.
-func TestJavaClientRefused(t *testing.T) {
+func TestJavaClientRefusedInterop(t *testing.T) {
+	patience.Interop(t, "a JVM")
 	t.Parallel()
 	ca, stranger := newAuthority(t), newAuthority(t)
 	ca.sign("server", false)
@@ -220,7 +222,8 @@ func TestJavaClientRefused(t *testing.T) {
 
 // Servers that answer wrongly or not at all are passed over, and so is one with another
 // store, whose numbers others have.
-func TestJavaClientAmongBadServers(t *testing.T) {
+func TestJavaClientAmongBadServersInterop(t *testing.T) {
+	patience.Interop(t, "a JVM")
 	t.Parallel()
 	serveAs := func(answer func(w http.ResponseWriter, first bool)) string {
 		var mu sync.Mutex
@@ -302,7 +305,8 @@ func TestJavaClientAmongBadServers(t *testing.T) {
 
 // The snippets of the pages are programs that print a number, and configurations that a
 // server takes.
-func TestJavaPages(t *testing.T) {
+func TestJavaPagesInterop(t *testing.T) {
+	patience.Interop(t, "a JVM")
 	t.Parallel()
 	classes := javaClasses(t)
 	s := serve(t, t.TempDir(), nil)

@@ -130,7 +130,8 @@ func goRun(*testing.T) (string, []string) { return "", []string{"go", "run"} }
 
 // Every snippet of the page does what it says, and none gets a number that another
 // got.
-func TestFromYourLanguage(t *testing.T) {
+func TestFromYourLanguageInterop(t *testing.T) {
+	patience.Interop(t, "programs in nine languages")
 	t.Parallel()
 	s := serve(t, t.TempDir(), []string{"HAPAX_MAX_WAIT=1m"}) // the machine may be busy
 	a := s.addresses()

@@ -22,8 +22,12 @@ import (
 // Variable names the setting, a number above 0.
 const Variable = "HAPAX_TEST_TIMESCALE"
 
-// SoakVariable names the switch of make soak: 1 runs what calls Soak.
-const SoakVariable = "HAPAX_TEST_SOAK"
+// SoakVariable and InteropVariable name the switches of make soak and make interop: 1 runs what
+// calls Soak, or Interop.
+const (
+	SoakVariable    = "HAPAX_TEST_SOAK"
+	InteropVariable = "HAPAX_TEST_INTEROP"
+)
 
 // Soak tests wait longer: for crowds.
 var scale = mustScale(os.Getenv(Variable)) * map[bool]float64{false: 1, true: 5}[Soaking()]
@@ -168,17 +172,23 @@ func Soaking() bool { return os.Getenv(SoakVariable) == "1" }
 // Soak leaves the test to make soak unless that is what runs, and why says what keeps it out
 // of make test: chance, a crowd, a long outage, the need for a quiet machine. make soak finds
 // such tests by their names, which end in Soak.
-func Soak(t testing.TB, why string) {
+func Soak(t testing.TB, why string) { leave(t, "Soak", SoakVariable, why) }
+
+// Interop leaves the test to make interop unless that is what runs, and what says what it
+// starts there: a JVM, a browser. make interop finds such tests by their names, which end in Interop.
+func Interop(t testing.TB, what string) { leave(t, "Interop", InteropVariable, what) }
+
+func leave(t testing.TB, kind, variable, why string) {
 	t.Helper()
-	if top, _, _ := strings.Cut(t.Name(), "/"); !strings.HasSuffix(top, "Soak") {
-		t.Fatalf("%s is a soak test: its name must end in Soak", top)
+	if top, _, _ := strings.Cut(t.Name(), "/"); !strings.HasSuffix(top, kind) {
+		t.Fatalf("the name of %s must end in %s: make %s finds it by that", top, kind, strings.ToLower(kind))
 	}
-	switch set := os.Getenv(SoakVariable); set {
+	switch set := os.Getenv(variable); set {
 	case "1":
 	case "", "0":
-		t.Skipf("a soak test (%s): make soak, or %s=1", why, SoakVariable)
+		t.Skipf("%s: make %s, or %s=1", why, strings.ToLower(kind), variable)
 	default:
-		t.Fatalf("invalid %s %q: want 1 to run soak tests, or nothing", SoakVariable, set)
+		t.Fatalf("invalid %s %q: want 1 to run such tests, or nothing", variable, set)
 	}
 }
 

@@ -143,27 +143,36 @@ func TestChannels(t *testing.T) {
 	})
 }
 
-func TestSoak(t *testing.T) {
+func TestLeftOut(t *testing.T) {
+	soak := func(t testing.TB) { Soak(t, "a storm") }
+	interop := func(t testing.TB) { Interop(t, "a JVM") }
 	for name, c := range map[string]struct {
-		set, test string
-		skipped   bool
-		want      []string
+		leave               func(testing.TB)
+		variable, set, test string
+		skipped             bool
+		want                []string
 	}{
-		"off":        {"", "TestStormSoak", true, []string{"a soak test (a storm)", "make soak", SoakVariable + "=1"}},
-		"zero":       {"0", "TestStormSoak", true, []string{"make soak"}},
-		"a part":     {"0", "TestStormSoak/mysql", true, []string{"make soak"}},
-		"on":         {"1", "TestStormSoak/mysql", false, nil},
-		"wrong name": {"1", "TestStorm/Soak", false, []string{"must end in Soak"}},
-		"nonsense":   {"yes", "TestStormSoak", false, []string{"invalid " + SoakVariable, `"yes"`}},
+		"off":           {soak, SoakVariable, "", "TestStormSoak", true, []string{"a storm", "make soak", SoakVariable + "=1"}},
+		"zero":          {soak, SoakVariable, "0", "TestStormSoak", true, []string{"make soak"}},
+		"a part":        {soak, SoakVariable, "0", "TestStormSoak/mysql", true, []string{"make soak"}},
+		"on":            {soak, SoakVariable, "1", "TestStormSoak/mysql", false, nil},
+		"wrong name":    {soak, SoakVariable, "1", "TestStorm/Soak", false, []string{"must end in Soak"}},
+		"nonsense":      {soak, SoakVariable, "yes", "TestStormSoak", false, []string{"invalid " + SoakVariable, `"yes"`}},
+		"interop off":   {interop, InteropVariable, "", "TestJavaInterop", true, []string{"a JVM", "make interop", InteropVariable + "=1"}},
+		"interop on":    {interop, InteropVariable, "1", "TestJavaInterop", false, nil},
+		"another's on":  {interop, SoakVariable, "1", "TestJavaInterop", true, []string{"make interop"}},
+		"another's end": {interop, InteropVariable, "1", "TestJavaSoak", false, []string{"must end in Interop"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Setenv(SoakVariable, c.set)
-			j := ends(c.test, func(t testing.TB) { Soak(t, "a storm") })
+			t.Setenv(SoakVariable, "")
+			t.Setenv(InteropVariable, "")
+			t.Setenv(c.variable, c.set)
+			j := ends(c.test, c.leave)
 			if j.skipped != c.skipped {
 				t.Errorf("skipped: %v; want %v", j.skipped, c.skipped)
 			}
 			wants(t, j.said, c.want...)
-			if got := Soaking(); got != (c.set == "1") {
+			if got, want := Soaking(), c.variable == SoakVariable && c.set == "1"; got != want {
 				t.Errorf("soaking: %v", got)
 			}
 		})

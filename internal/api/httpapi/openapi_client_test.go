@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/hapax-id/hapax/internal/ledger"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/memstore"
@@ -20,7 +21,8 @@ import (
 
 // A client that openapi-typescript makes of the document compiles, calls every route,
 // and has the values that its types say. Redocly has nothing to say of the document.
-func TestGeneratedClient(t *testing.T) {
+func TestGeneratedClientInterop(t *testing.T) {
+	patience.Interop(t, "the TypeScript compiler")
 	node := testservers.Require(t, []string{"node"})
 	tools, err := filepath.Abs("testdata/openapi-fetch")
 	if err != nil {

@@ -93,7 +93,8 @@ func TestRedisBenchmark(t *testing.T) {
 	}
 }
 
-func TestPython(t *testing.T) {
+func TestPythonInterop(t *testing.T) {
+	patience.Interop(t, "Python")
 	python := requirePython(t)
 	_, port := newClientServer(t)
 	out := runTool(t, "", `
@@ -154,7 +155,8 @@ func requirePython(t *testing.T) string {
 	return ""
 }
 
-func TestIoredis(t *testing.T) {
+func TestIoredisInterop(t *testing.T) {
+	patience.Interop(t, "Node.js")
 	node, dir := requireIoredis(t)
 	_, port := newClientServer(t)
 	out := runTool(t, dir, fmt.Sprintf(`
@@ -186,7 +188,8 @@ main();
 }
 
 // Node's official client has doubles for integers, and gets the numbers whole.
-func TestNodeRedis(t *testing.T) {
+func TestNodeRedisInterop(t *testing.T) {
+	patience.Interop(t, "Node.js")
 	node, dir := requireIoredis(t)
 	_, port := newClientServer(t)
 	out := runTool(t, dir, fmt.Sprintf(`
