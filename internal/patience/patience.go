@@ -44,8 +44,9 @@ var (
 
 const (
 	// The first looks are so far apart; later ones more, a tenth of the time that has
-	// passed: some start a process, and a wait is not to be the load that it waits out.
-	pace, slowest = 5 * time.Millisecond, 200 * time.Millisecond
+	// passed, and all of them three times as long as the last one took: some start a
+	// process, and a wait is not to be the load that it waits out.
+	pace, slowest, costly = 5 * time.Millisecond, 200 * time.Millisecond, time.Second
 
 	// looks is how many there are at least: whoever was stopped as long as Long, as a
 	// whole machine may be, still gets a fair number.
@@ -89,6 +90,7 @@ func Await[T any](t testing.TB, what string, look func() (T, error), so func(T) 
 	t.Helper()
 	start := time.Now()
 	for n := 1; ; n++ {
+		began := time.Now()
 		v, err := look()
 		if err == nil && so(v) {
 			return v
@@ -99,25 +101,30 @@ func Await[T any](t testing.TB, what string, look func() (T, error), so func(T) 
 			}
 			t.Fatalf("not within %v: %s; last saw: %+v%s", Long, what, v, tails(logs))
 		}
-		pauseAfter(start)
+		pauseAfter(start, began)
 	}
 }
 
-func pauseAfter(start time.Time) {
-	time.Sleep(min(max(time.Since(start)/10, pace), slowest))
+func pauseAfter(start, looked time.Time) {
+	byAge := min(max(time.Since(start)/10, pace), slowest)
+	byCost := min(3*time.Since(looked), costly)
+	time.Sleep(max(byAge, byCost))
 }
 
 // Try asks again and again until so, outside a test's own goroutine: in a TestMain, or
 // beside others. Its error says that this took longer than Long.
 func Try(what string, so func() bool) error {
 	start := time.Now()
-	for n := 1; !so(); n++ {
+	for n := 1; ; n++ {
+		began := time.Now()
+		if so() {
+			return nil
+		}
 		if time.Since(start) > Long && n >= looks {
 			return fmt.Errorf("not within %v: %s", Long, what)
 		}
-		pauseAfter(start)
+		pauseAfter(start, began)
 	}
-	return nil
 }
 
 // Receive returns what comes from c, and ends the test if that takes longer than Long or c
