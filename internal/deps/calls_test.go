@@ -184,6 +184,26 @@ func TestPicturesOfCalls(t *testing.T) {
 			t.Error(w)
 		}
 	}
+	// A way that needs more of them is to be made shorter, not drawn.
+	if stays, entered, again := walk(pictures[1]); stays > 45 || entered > 16 || again > 7 {
+		t.Errorf("the first number of a new tag takes %d stays in %d packages, %d of them entered again from below; want at most 45, 16 and 7", stays, entered, again)
+	}
+}
+
+// walk counts the stays in packages that a picture's way makes, the packages, and how often
+// the way comes back to one from below.
+func walk(steps []*step) (stays, entered, again int) {
+	seen := map[string]bool{}
+	for i, s := range steps {
+		if i == 0 || steps[i-1].room != s.room {
+			stays++
+		}
+		if s.again {
+			again++
+		}
+		seen[s.room] = true
+	}
+	return stays, len(seen), again
 }
 
 // A picture that is not true is found.
