@@ -205,6 +205,7 @@ func (b *Batch[Q, A]) alone(ctx context.Context, t *trip[Q, A]) {
 		ctx = life
 	}
 	b.makeTrip(ctx, t)
+	runtime.Gosched() // callers that have come at the same moment share the next trip, even if this one had nothing to wait for
 	// The calls that have come meanwhile are served elsewhere: this caller has its answer and owes
 	// them nothing.
 	if next := b.next(t); next != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -299,6 +300,28 @@ func TestGathers(t *testing.T) {
 			t.Errorf("131 calls at once took trips of %v", sizes)
 		}
 	})
+}
+
+// Callers that come at the same moment share trips, even where none has anything to wait for, as
+// in a store in memory.
+func TestGathersBesideShortTrips(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // else some have come and gone before the others come
+	trips := 0
+	b := New(Options[int, int]{
+		Trip: func(_ context.Context, all []int) ([]int, error) {
+			trips++ // one is under way at a time
+			return all, nil
+		},
+		Most: 100,
+	})
+	var wg sync.WaitGroup
+	for i := range 100 {
+		wg.Go(func() { _, _ = b.Do(t.Context(), i) })
+	}
+	wg.Wait()
+	if trips > 50 { // each preemption may make for one more
+		t.Errorf("100 calls at once took %d trips; want few", trips)
+	}
 }
 
 // Beside as many asks as a trip may have nothing begins, whatever Few says.

@@ -31,6 +31,7 @@ func TestBrokenRules(t *testing.T) {
 		{"an answer at the moment of leaving is used", "batch.go", "	case <-c.done:\n		return false\n", "	case <-map[bool]chan struct{}{false: c.done}[twin(\"wasted\")]:\n		return false\n", "TestAnswerAtTheEnd"},
 		{"calls are served in the order of their coming", "batch.go", "rest = append(rest, c)", `if rest = append(rest, c); twin("order of coming") { rest = append([]*call[Q, A]{c}, rest[:len(rest)-1]...) }`, "TestModel"},
 		{"whatever waits begins when it may", "batch.go", "	if len(t.calls) > 0 {\n", `	if twin("idle") && len(over.calls) > 1 { b.waiting, t.calls = append(t.calls, b.waiting...), nil }` + "\n	if len(t.calls) > 0 {\n", "TestModel"},
+		{"callers of one moment share a trip", "batch.go", "	runtime.Gosched() // callers that have", `	if !twin("hurried") { runtime.Gosched() } // callers that have`, "TestGathersBesideShortTrips"},
 		{"a trip may be left behind where it must", "batch.go", "	if b.opts.Apart {\n", `	if b.opts.Apart && !twin("together") {` + "\n", "TestLoneCall"},
 		{"a lone trip ends with the batch's life", "batch.go", "if b.opts.Life.Done() != nil {", `if b.opts.Life.Done() != nil && !twin("immortal") {`, "TestLoneCall"},
 		{"Close waits", "batch.go", "	if idle != nil {\n", `	if idle != nil && !twin("hasty") {` + "\n", "TestModel"},
