@@ -46,7 +46,7 @@ const (
 	// The first looks are so far apart; later ones more, a tenth of the time that has
 	// passed, and all of them three times as long as the last one took: some start a
 	// process, and a wait is not to be the load that it waits out.
-	pace, slowest, costly = 5 * time.Millisecond, 200 * time.Millisecond, time.Second
+	pace, slowest, costly = 5 * time.Millisecond, 200 * time.Millisecond, time.Second / 2
 
 	// looks is how many there are at least: whoever was stopped as long as Long, as a
 	// whole machine may be, still gets a fair number.
