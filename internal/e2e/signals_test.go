@@ -79,9 +79,6 @@ func (s *signaller) lacks(want signals) string {
 		}
 		lack(where, is, r)
 	}
-	if len(told) > 0 {
-		return strings.Join(told, "\n") // before that, what costs two processes has nothing to say
-	}
 	status := run(s.t, s.dir, "status", "--server", s.url, "--json")
 	var st struct{ State, Code, Why, Do string }
 	_ = json.Unmarshal([]byte(status.out), &st) // what is wrong with it shows below
