@@ -96,6 +96,12 @@ var broken = []twins.Twin{
 	// Verdicts.
 	{"a store with another identity is another one", "verdict.go", `return isOther, id, fmt.Errorf("%w (%w)", cause, errOther), nil`, `if twin("other") { return isLost, id, cause, nil }; return isOther, id, fmt.Errorf("%w (%w)", cause, errOther), nil`, "TestOtherStoreAndWipedStore"},
 	{"... unless it holds no line", "verdict.go", "len(tags) == 0 && len(pools) == 0", `len(tags) == 0 && len(pools) == 0 && !twin("wiped")`, "TestOtherStoreAndWipedStore"},
+	{"... or is the copy of which this node knows", "verdict.go", "if gone != nil {", `if gone != nil && !twin("moved") {`, "TestStoreFromBeforeItsCopy"},
+	{"... by its row, learnt with the first survey", "survey.go", "b.Lines, b.Defs, b.Copies = rest.pairs, rest.defs, came.newTo(g.witness.state.Copies)", `b.Lines, b.Defs = rest.pairs, rest.defs; if !twin("came") { b.Copies = came.newTo(g.witness.state.Copies) }`, "TestStoreFromBeforeItsCopy"},
+	{"... or before the first number", "join.go", "if err := g.learnCopies(ctx, s); err != nil {", `if twin("learns") { known = true } else if err := g.learnCopies(ctx, s); err != nil {`, "TestEmbeddedCopyIsKnownAtOnce"},
+	{"... which no operator takes for the copy", "retired.go", "if gone != nil {", `if gone != nil && !twin("declares") {`, "TestStoreFromBeforeItsCopy"},
+	{"... unless it has lost all rows", "retired.go", "err != nil || raw == nil {\n\t\treturn nil, err\n\t}\n\tlatest", "err != nil || raw == nil && !twin(\"rowless\") {\n\t\treturn nil, err\n\t}\n\tlatest", "TestCopyWithoutRows"},
+	{"... which it gets again", "heal.go", "if err := g.tellCopies(ctx, s, id); err != nil {", `if err := g.tellCopies(ctx, s, map[bool]string{false: id}[twin("tells it")]); err != nil {`, "TestCopyWithoutRows"},
 	{"... or is one in whose place that one went on", "verdict.go", "case slices.Contains(known, id):", `case slices.Contains(known, id) && !twin("former"):`, "TestWipedHealedAndPutBack"},
 	{"a store that lacks a surveyed row is behind", "heal.go", "for name, p := range known {", `for name, p := range map[bool]map[string]peer{false: known}[twin("peers")] {`, "TestFindsTheLossByOthersRows"},
 

@@ -52,7 +52,7 @@ func (r record) appendBulk(b []byte) []byte {
 
 // isBulk reports whether a change holds many lines and nothing else.
 func (r record) isBulk() bool {
-	return len(r.Lines) == bulkLines && len(r.Own)+len(r.Peers)+len(r.Defs)+len(r.Refused)+len(r.Former) == 0 &&
+	return len(r.Lines) == bulkLines && len(r.Own)+len(r.Peers)+len(r.Defs)+len(r.Refused)+len(r.Former)+len(r.Copies) == 0 &&
 		r.Store == "" && r.Joins == 0 && r.Compacted == 0 && r.Home == nil && r.Decision == nil && r.Latch == nil && r.Left == nil
 }
 

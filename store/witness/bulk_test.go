@@ -119,7 +119,7 @@ func TestLearnsManyLines(t *testing.T) {
 		all.defs[name] = def{Step: 5}
 	}
 	g := &Guarded{witness: w}
-	if err := errors.Join(g.learn(newRecord(), all, map[string]peer{"p": {Count: 1}}, 1, 0, ""), w.Close()); err != nil {
+	if err := errors.Join(g.learn(newRecord(), all, map[string]peer{"p": {Count: 1}}, nil, 1, 0, ""), w.Close()); err != nil {
 		t.Fatal(err)
 	}
 	said, err := Read(path)

@@ -301,7 +301,7 @@ func (g *Guarded) apply(e event, cause error, fence *Fence) bool {
 		g.cause = nil
 	case g.state == Joining && e != joined:
 		g.cause = cause
-	case isNew, e == retired, e == behind && errors.Is(g.cause, errOther):
+	case isNew, e == retired, e == other, (e == behind || e == fenced) && errors.Is(g.cause, errOther):
 		g.cause = cause
 	}
 	// Nodes that were granted something before the fence are to be waited for again.

@@ -177,6 +177,9 @@ func (g *Guarded) heal(ctx context.Context, s store) error {
 	if found, err := g.findOwn(ctx, s, f, raw); err != nil || found {
 		return err
 	}
+	if err := g.tellCopies(ctx, s, id); err != nil {
+		return err
+	}
 	if f.Ask != "" {
 		if err := g.giveEvidence(ctx, s, f.Ask); err != nil {
 			return err

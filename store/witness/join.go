@@ -53,7 +53,12 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 		if err != nil {
 			return err
 		}
-		known = done || g.maySurveyLater(s)
+		if known = done; !done && g.maySurveyLater(s) {
+			if err := g.learnCopies(ctx, s); err != nil {
+				return err
+			}
+			known = true
+		}
 	}
 	if err := g.beatOnce(ctx, s); err != nil || !known { // reports the survey
 		return err

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/hapax-id/hapax"
@@ -13,6 +16,19 @@ import (
 // A store that was copied elsewhere is retired: its fence says where it went, and stands for good.
 // Who has seen that refuses, also after a restart, and where a backup from before is put in the
 // place of the store, until it finds the store that goes on: the one with the row of the copy.
+//
+// A node that has used the copy knows its row, and takes a store of the same identity without that row for
+// the one from before, also where that was put back from a backup that says nothing of the copy. Others may
+// go on in the copy, so that it is another store, and never healed:
+//
+//	the store with the identity that is known         to a node that has used the copy
+//	retired, or from before that                      another store, until the URL is right
+//	the copy, or an older backup of it                its own, behind or not
+//	a copy of the copy, also back in the first place  its own
+//	the copy without any row, such as after TRUNCATE  its own, lost: it is healed, and gets the row again
+//	one whose copy no node has used yet               as before
+//
+// Nothing is latched for it: the witness has the row, and each start judges anew.
 
 // isRetired reports whether this node has seen that its store was copied elsewhere.
 func (l latch) isRetired() bool { return l.Retired != nil }
@@ -64,22 +80,136 @@ func (g *Guarded) goesOn(ctx context.Context, s store, r driver.Retirement) (boo
 	return raw != nil, unavailable(err)
 }
 
+// Copies are those from which stores came, by the random text of each.
+type copies map[string]driver.Retirement
+
+// copiesIn finds them among the rows of driver.TableGuard.
+func copiesIn(rows map[string][]byte) (copies, error) {
+	all := copies{}
+	for name, raw := range rows {
+		if !strings.HasPrefix(name, driver.RowCopied("")) {
+			continue
+		}
+		var r driver.Retirement
+		if err := driver.DecodeRow(driver.TableGuard, name, raw, &r); err != nil {
+			return nil, err
+		}
+		all[r.Copy] = r // once, where it took the place of one that was given up
+	}
+	return all, nil
+}
+
+// newTo returns those that are not known.
+func (all copies) newTo(known copies) copies {
+	all = maps.Clone(all)
+	maps.DeleteFunc(all, func(number string, _ driver.Retirement) bool { _, ok := known[number]; return ok })
+	return all
+}
+
+// copiesOf returns the known copies from which a store came.
+func (w *Witness) copiesOf(id string) []driver.Retirement {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var came []driver.Retirement
+	for _, r := range w.state.Copies {
+		if r.Store == id {
+			came = append(came, r)
+		}
+	}
+	return came
+}
+
+// lacking returns the known copies from which a store came, and of which it has no row.
+func (g *Guarded) lacking(ctx context.Context, s store, id string) ([]driver.Retirement, error) {
+	var lacks []driver.Retirement
+	for _, r := range g.witness.copiesOf(id) {
+		raw, err := s.Row(ctx, driver.TableGuard, driver.RowCopied(r.Copy))
+		if err != nil {
+			return nil, unavailable(err)
+		}
+		if raw == nil {
+			lacks = append(lacks, r)
+		}
+	}
+	return lacks, nil
+}
+
+// movedOn returns the latest copy in which this node has used a store, where the one that answers is as it was
+// before; nil: it is not. One that nobody has joined has lost its rows.
+func (g *Guarded) movedOn(ctx context.Context, s store, id string) (*driver.Retirement, error) {
+	lacks, err := g.lacking(ctx, s, id)
+	if err != nil || len(lacks) == 0 {
+		return nil, err
+	}
+	if _, raw, err := readCounter(ctx, s, driver.RowJoins); err != nil || raw == nil {
+		return nil, err
+	}
+	latest := slices.MaxFunc(lacks, func(x, y driver.Retirement) int { return x.At.Compare(y.At) })
+	return &latest, nil
+}
+
+// learnCopies takes into the witness from which copies a store came, where no survey does so in time.
+func (g *Guarded) learnCopies(ctx context.Context, s store) error {
+	rows, err := readRows(ctx, s, driver.TableGuard)
+	if err != nil {
+		return err
+	}
+	came, err := copiesIn(rows)
+	if err != nil {
+		return err
+	}
+	return g.witness.commit(func(b *record) error {
+		if b.Copies = came.newTo(g.witness.state.Copies); len(b.Copies) == 0 {
+			return errNoChange
+		}
+		return nil
+	})
+}
+
+// tellCopies gives a store the rows of copies again that it has lost.
+func (g *Guarded) tellCopies(ctx context.Context, s store, id string) error {
+	lacks, err := g.lacking(ctx, s, id)
+	for _, r := range lacks {
+		if err == nil {
+			err = putRow(ctx, s, driver.TableGuard, driver.RowCopied(r.Copy), r)
+		}
+	}
+	return err
+}
+
 // GoesOn reports whether this node, which has seen its store retired, may be on the store that goes on in its
 // place, and so only has to join there: it is, or the store has not answered yet.
 func (g *Guarded) GoesOn(ctx context.Context) bool {
-	l := g.witness.latch()
-	if !l.isRetired() { // it has found the store meanwhile
-		return true
-	}
-	goes, err := ask(ctx, g, func(ctx context.Context, s store) (bool, error) { return g.goesOn(ctx, s, *l.Retired) })
+	goes, err := ask(ctx, g, func(ctx context.Context, s store) (bool, error) {
+		if l := g.witness.latch(); l.isRetired() {
+			if goes, err := g.goesOn(ctx, s, *l.Retired); err != nil || !goes {
+				return false, err
+			}
+		}
+		gone, err := g.hasMoved(ctx, s)
+		return gone == nil, err
+	})
 	return err != nil || goes
+}
+
+// hasMoved is movedOn for a store that is asked for its identity.
+func (g *Guarded) hasMoved(ctx context.Context, s store) (*driver.Retirement, error) {
+	id, err := s.StoreID(ctx)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	return g.movedOn(ctx, s, id)
 }
 
 // mayDeclare refuses an operator's word about a store that is retired.
 func (g *Guarded) mayDeclare(ctx context.Context, s store) error {
 	r := g.witness.latch()
 	if !r.isRetired() {
-		return nil
+		gone, err := g.hasMoved(ctx, s)
+		if gone != nil {
+			err = gone.Err()
+		}
+		return err
 	}
 	if err := g.follow(ctx, s, *r.Retired); err != nil {
 		return err

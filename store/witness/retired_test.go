@@ -18,11 +18,17 @@ import (
 // retire retires the fleet's store as hapax store copy does, and returns the copy.
 func (f *fleet) retire() (*memstore.Store, driver.Retirement) {
 	f.t.Helper()
+	return f.retireFor("C", "redis://there/0")
+}
+
+// retireFor is retire for a copy with a random text of its own, to a URL.
+func (f *fleet) retireFor(number, to string) (*memstore.Store, driver.Retirement) {
+	f.t.Helper()
 	id, err := f.store.StoreID(f.t.Context())
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	r := driver.Retirement{Copy: "C", Store: id, To: "redis://there/0", By: "here", At: time.Now()}
+	r := driver.Retirement{Copy: number, Store: id, To: to, By: "here", At: time.Now().UTC().Truncate(time.Second)}
 	if ok, err := f.store.SwapRow(f.t.Context(), driver.TableFence, driver.RowFence, nil, r.Encode()); err != nil || !ok {
 		f.t.Fatal(ok, err)
 	}
@@ -30,7 +36,7 @@ func (f *fleet) retire() (*memstore.Store, driver.Retirement) {
 	for _, row := range []struct {
 		table, name string
 		old, next   []byte
-	}{{driver.TableFence, driver.RowFence, r.Encode(), nil}, {driver.TableGuard, driver.RowCopied("C"), nil, r.Encode()}} {
+	}{{driver.TableFence, driver.RowFence, r.Encode(), nil}, {driver.TableGuard, driver.RowCopied(number), nil, driver.EncodeRow(r)}} {
 		if ok, err := copied.SwapRow(f.t.Context(), row.table, row.name, row.old, row.next); err != nil || !ok {
 			f.t.Fatal(ok, err)
 		}

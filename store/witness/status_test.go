@@ -85,7 +85,7 @@ func TestRefusalsAreFenced(t *testing.T) {
 // What an event leaves: the cause that is told, the fence that is known, what is known of
 // others, and what was said.
 func TestWhatAnEventLeaves(t *testing.T) {
-	first, second := errors.New("first"), errors.New("second")
+	first, second, elsewhere := errors.New("first"), errors.New("second"), other
 	other := fmt.Errorf("second (%w)", errOther)
 	set := func(state State, cause error) *Guarded {
 		c := newScene(t)
@@ -115,7 +115,8 @@ func TestWhatAnEventLeaves(t *testing.T) {
 		"finds a loss":                {Serving, nil, behind, second, nil, second, true, true, false, true, false},
 		"finds another":               {Refusing, first, behind, second, nil, first, true, true, false, true, true},
 		"finds it in another store":   {Refusing, other, behind, second, nil, second, true, true, false, true, true},
-		"finds another store":         {Refusing, other, fenced, second, nil, other, true, true, false, true, true},
+		"meets it in its store again": {Refusing, other, fenced, second, nil, second, true, true, false, true, true},
+		"refuses, and is elsewhere":   {Refusing, first, elsewhere, other, nil, other, true, true, true, true, true},
 		"is another store, and again": {Refusing, first, unsure, second, nil, first, true, true, true, true, true},
 		"is healed":                   {Refusing, first, decided, nil, nil, nil, false, false, true, false, false},
 		"is healed while serving":     {Serving, nil, decided, nil, nil, nil, true, true, true, true, true},

@@ -117,7 +117,11 @@ func (g *Guarded) registering() []driver.Key {
 	if known := g.witness.stores(); len(known) > 0 {
 		keys = append(keys, guardRow(rowReplaces+known[0]))
 	}
-	rows := g.witness.rows().Own
+	known := g.witness.rows()
+	for number := range known.Copies {
+		keys = append(keys, guardRow(driver.RowCopied(number)))
+	}
+	rows := known.Own
 	for _, row := range []string{latestOf(rows), unansweredOf(rows)} {
 		if row != "" {
 			keys = append(keys, beatRow(row))
@@ -228,6 +232,10 @@ func (g *Guarded) survey(ctx context.Context, s store) error {
 	if err != nil {
 		return err
 	}
+	came, err := copiesIn(guard)
+	if err != nil {
+		return err
+	}
 	if err := g.learnOwed(owed, before); err != nil {
 		return err
 	}
@@ -273,7 +281,7 @@ func (g *Guarded) survey(ctx context.Context, s store) error {
 	delete(peers, row)
 	// Before the survey is learnt, which makes these ends known.
 	untold := g.isUntold(before.Peers, peers, changes)
-	if err := g.learn(before, found.news, peers, joins, compacted, row); err != nil {
+	if err := g.learn(before, found.news, peers, came, joins, compacted, row); err != nil {
 		return err
 	}
 	if err := g.settleUnread(ctx, s, before, found.unread, owed); err != nil {
@@ -374,13 +382,13 @@ func (g *Guarded) learnLines(news lines) (rest lines, err error) {
 
 // learn takes the news of a survey into the witness, the lines first: a row that counts as ended
 // is attested from then on, and so its lines have to be known before.
-func (g *Guarded) learn(before record, news lines, peers map[string]peer, joins, compacted int64, row string) error {
+func (g *Guarded) learn(before record, news lines, peers map[string]peer, came copies, joins, compacted int64, row string) error {
 	rest, err := g.learnLines(news)
 	if err != nil {
 		return err
 	}
 	return g.witness.commit(func(b *record) error {
-		b.Lines, b.Defs = rest.pairs, rest.defs
+		b.Lines, b.Defs, b.Copies = rest.pairs, rest.defs, came.newTo(g.witness.state.Copies)
 		for name, p := range peers {
 			if before.Peers[name] != p {
 				b.Peers[name] = p

@@ -36,7 +36,7 @@ func BenchmarkSurvey(b *testing.B) {
 			b.Fatal(err)
 		}
 		g := &Guarded{witness: w}
-		if err := g.learn(newRecord(), all.lines, nil, 1, 0, ""); err != nil {
+		if err := g.learn(newRecord(), all.lines, nil, nil, 1, 0, ""); err != nil {
 			b.Fatal(err)
 		}
 		if err := w.Close(); err != nil {

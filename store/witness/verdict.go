@@ -45,6 +45,14 @@ func (g *Guarded) identify(ctx context.Context, s store) (v verdict, id string, 
 	if id == "" {
 		return isSame, "", nil, fmt.Errorf("%w: the store has no identity", hapax.ErrStoreUnavailable)
 	}
+	// Before all that may have this node go on: it is the node's own store, and goes on elsewhere.
+	gone, err := g.movedOn(ctx, s, id)
+	if err != nil {
+		return isSame, "", nil, err
+	}
+	if gone != nil {
+		return isOther, id, fmt.Errorf("%w; this is the store as it was before that, which counts as %w", gone.Err(), errOther), nil
+	}
 	known := g.witness.stores()
 	if len(known) == 0 || known[0] == id {
 		return isSame, id, nil, nil

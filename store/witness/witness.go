@@ -43,6 +43,7 @@ type Witness struct {
 type record struct {
 	Store     string            `json:"store,omitempty"`     // the store's identity; empty: unknown, or unchanged
 	Former    []string          `json:"former,omitempty"`    // identities of stores in whose place others went on
+	Copies    copies            `json:"copies,omitempty"`    // from which the stores came that it has used
 	Home      *fileid.Identity  `json:"home,omitempty"`      // of the lock file; nil: unchanged
 	Own       map[string]own    `json:"own,omitempty"`       // rows of earlier starts that it can attest for, and of this one
 	Lines     map[string]Pair   `json:"lines,omitempty"`     // how far each line was granted
@@ -99,7 +100,7 @@ type departure struct {
 }
 
 func newRecord() record {
-	return record{Own: map[string]own{}, Lines: map[string]Pair{}, Defs: map[string]def{}, Peers: map[string]peer{}, Refused: map[string]string{}}
+	return record{Copies: copies{}, Own: map[string]own{}, Lines: map[string]Pair{}, Defs: map[string]def{}, Peers: map[string]peer{}, Refused: map[string]string{}}
 }
 
 // clone returns a copy that shares nothing with r.
@@ -112,7 +113,7 @@ func (r record) clone() record {
 
 // withoutLines returns a copy of all but the lines and their definitions.
 func (r record) withoutLines() record {
-	r.Own, r.Peers, r.Refused = maps.Clone(r.Own), maps.Clone(r.Peers), maps.Clone(r.Refused)
+	r.Copies, r.Own, r.Peers, r.Refused = maps.Clone(r.Copies), maps.Clone(r.Own), maps.Clone(r.Peers), maps.Clone(r.Refused)
 	r.Lines, r.Defs = nil, nil
 	return r
 }
@@ -129,6 +130,7 @@ func (r *record) merge(c record) {
 			r.Former = append(slices.Clip(r.Former), id)
 		}
 	}
+	maps.Copy(r.Copies, c.Copies)
 	if c.Home != nil {
 		r.Home = c.Home
 	}
