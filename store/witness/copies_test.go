@@ -249,3 +249,26 @@ func TestEmbeddedCopyIsKnownAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// A row that somebody wrote by hand, for a copy that has no row, stops nobody.
+func TestCopyThatNeverWas(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		_, a, b := copiedFleet(t, f)
+		id, err := f.store.StoreID(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := driver.Retirement{Copy: "X", Store: id, To: "redis://nowhere/0", By: "x", At: time.Now()}
+		if ok, err := f.store.SwapRow(t.Context(), driver.TableGuard, driver.RowCopied("Y"), nil, driver.EncodeRow(r)); err != nil || !ok {
+			t.Fatal(ok, err)
+		}
+		c := f.start("c") // so that all survey
+		f.serve(30*time.Second, a, b, c)
+		for _, m := range []*machine{a, b, c} {
+			m.stop()
+			m.start()
+			m.within(30 * time.Second)
+			m.must("t", 1000)
+		}
+	})
+}

@@ -94,7 +94,11 @@ func copiesIn(rows map[string][]byte) (copies, error) {
 		if err := driver.DecodeRow(driver.TableGuard, name, raw, &r); err != nil {
 			return nil, err
 		}
-		all[r.Copy] = r // once, where it took the place of one that was given up
+		// Once, where it took the place of one that was given up. A row that names a copy without a row of its
+		// own was written by hand: who believed it would refuse this store from then on.
+		if _, ok := rows[driver.RowCopied(r.Copy)]; ok {
+			all[r.Copy] = r
+		}
 	}
 	return all, nil
 }
