@@ -107,6 +107,7 @@ var broken = []twins.Twin{
 
 	// Fences.
 	{"a refusal outlives the process", "open.go", `if l := w.latch(); l.State != "" {`, `if l := w.latch(); l.State != "" && !twin("latch") {`, "TestFenceThatVanishes"},
+	{"a fence is not taken from an answer of before the decision", "verdict.go", "mine := g.me.row == row", `mine := g.me.row == row || twin("late")`, "TestFenceThatWasDecidedAboutMeanwhile"},
 	{"a fence that vanishes is raised again", "heal.go", "return g.afterFence(ctx, s, id, verdict)", `if twin("again") { g.apply(decided, nil, nil); return nil }; return g.afterFence(ctx, s, id, verdict)`, "TestFenceThatVanishes"},
 	{"only a decision that is new ends a refusal", "heal.go", "known != d.decisionID", `(known != d.decisionID || twin("decision"))`, "TestFenceThatVanishes"},
 	{"a decision explains what is missing", "heal.go", "return d != nil && known.Number", `return d != nil && !twin("explains") && known.Number`, "TestReturnsAfterAStatement"},

@@ -34,6 +34,10 @@ type Guarded struct {
 	allocations *batch.Batch[driver.AllocateOf, driver.Allocated]
 	used        used
 
+	// Held while a verdict is taken and written to the witness, so that one from before a decision comes
+	// before it in both; taken before mu, and held during that I/O.
+	verdicts sync.Mutex
+
 	mu      sync.Mutex // guards the fields below; never held during I/O
 	state   State
 	changed chan struct{} // closed when the state changes
@@ -276,6 +280,17 @@ func joinsError(ended error) error {
 // apply takes an event, and reports whether it changed the state. The latch is
 // written where it did; that may fail, and the state holds all the same.
 func (g *Guarded) apply(e event, cause error, fence *Fence) bool {
+	g.verdicts.Lock()
+	isNew := g.applyLocked(e, cause, fence)
+	g.verdicts.Unlock()
+	if isNew || fence != nil {
+		g.tell()
+	}
+	return isNew
+}
+
+// applyLocked is apply with verdicts held, and tells nobody.
+func (g *Guarded) applyLocked(e event, cause error, fence *Fence) bool {
 	// Before the row is forgotten below.
 	if e == lost {
 		g.keepRow()
@@ -338,9 +353,6 @@ func (g *Guarded) apply(e event, cause error, fence *Fence) bool {
 	}
 	if record {
 		_ = g.witness.setLatch(l, row, all, joins) // else the next change writes it; it is in force
-	}
-	if isNew || fence != nil {
-		g.tell()
 	}
 	return isNew
 }

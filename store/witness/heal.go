@@ -302,8 +302,17 @@ func (g *Guarded) ownRows() map[string]own {
 	return rows
 }
 
-// swapFence replaces the fence; nil for next lifts it.
+// swapFence replaces the fence, and takes it; nil for next lifts it.
 func (g *Guarded) swapFence(ctx context.Context, s store, raw []byte, next *Fence) error {
+	err := putFence(ctx, s, raw, next)
+	if err == nil && next != nil {
+		g.takeFence(next)
+	}
+	return err
+}
+
+// putFence replaces the fence.
+func putFence(ctx context.Context, s store, raw []byte, next *Fence) error {
 	var value []byte
 	if next != nil {
 		var err error
@@ -314,9 +323,6 @@ func (g *Guarded) swapFence(ctx context.Context, s store, raw []byte, next *Fenc
 	ok, err := s.SwapRow(ctx, driver.TableFence, driver.RowFence, raw, value)
 	if err == nil && !ok {
 		err = fmt.Errorf("%w: the fence was changed meanwhile", hapax.ErrStoreUnavailable)
-	}
-	if err == nil && next != nil {
-		g.takeFence(next)
 	}
 	return unavailable(err)
 }
@@ -370,6 +376,7 @@ func (g *Guarded) catchUp(ctx context.Context, s store, d *decision, id string) 
 		}
 	}
 	was := g.witness.latch()
+	g.verdicts.Lock()
 	err = g.witness.commit(func(b *record) error {
 		if g.witness.state.Latch.retires() { // found meanwhile
 			return g.witness.state.Latch.Retired.Err()
@@ -382,18 +389,22 @@ func (g *Guarded) catchUp(ctx context.Context, s store, d *decision, id string) 
 		}
 		return nil
 	})
+	if err == nil {
+		g.mu.Lock()
+		if g.me.heard = nil; heard && g.now()-g.stoodAt <= g.opts.wait() {
+			g.me.heard = d.Heard
+		}
+		g.mu.Unlock()
+		g.applyLocked(decided, nil, nil)
+	}
+	g.verdicts.Unlock()
 	if err != nil {
 		return err
 	}
 	if was.State != "" {
 		g.opts.Log.Info("the store was healed, and numbers are granted again", "fence", d.Fence.ID, "lines_raised", d.Raised)
 	}
-	g.mu.Lock()
-	if g.me.heard = nil; heard && g.now()-g.stoodAt <= g.opts.wait() {
-		g.me.heard = d.Heard
-	}
-	g.mu.Unlock()
-	g.apply(decided, nil, nil)
+	g.tell()
 	g.wake()
 	return nil
 }

@@ -58,11 +58,16 @@ func (g *Guarded) follow(ctx context.Context, s store, r driver.Retirement) erro
 	if err != nil || !goes {
 		return err
 	}
-	if err := g.witness.commit(func(b *record) error { b.Latch = &latch{}; return nil }); err != nil {
+	g.verdicts.Lock()
+	if err = g.witness.commit(func(b *record) error { b.Latch = &latch{}; return nil }); err == nil {
+		g.applyLocked(decided, nil, nil)
+	}
+	g.verdicts.Unlock()
+	if err != nil {
 		return err
 	}
 	g.opts.Log.Info("this is the store that goes on where another was copied", "copy", r.Copy)
-	g.apply(decided, nil, nil)
+	g.tell()
 	g.wake()
 	return nil
 }

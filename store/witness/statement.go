@@ -398,7 +398,7 @@ func (g *Guarded) write(ctx context.Context, s store, f *Fence, st Statement, st
 			return err
 		}
 		now.Approved = true
-		if err := g.swapFence(ctx, s, raw, now); err == nil {
+		if err := putFence(ctx, s, raw, now); err == nil { // the next turn takes it: it may be decided about by now
 			break
 		}
 		if err := g.rest(ctx); err != nil {

@@ -157,7 +157,9 @@ func (g *Guarded) judge(ctx context.Context, s store, p pulse, c driver.Contact)
 		if err != nil {
 			return g.ifRetired(err)
 		}
-		g.takeFence(f)
+		if !g.takeFenceUnder(p.Row, f) {
+			return errAbandoned()
+		}
 	}
 	// By the beat that was acknowledged when the call was sent, since that was before the row was
 	// read.
@@ -215,6 +217,25 @@ func (g *Guarded) judgeRow(ctx context.Context, s store, row string, count int64
 func (g *Guarded) takeFence(f *Fence) {
 	g.apply(fenced, fmt.Errorf("%w: %s", hapax.ErrFenced, f.text()), f)
 	g.wake()
+}
+
+// takeFenceUnder is takeFence of one that stood when a call was made under a row, and reports whether the
+// process still has that row. The row ends with the decision about the fence: taken after that, the fence
+// would be missed, and raised again by a node that has found nothing, and so attests for nobody.
+func (g *Guarded) takeFenceUnder(row string, f *Fence) bool {
+	g.verdicts.Lock()
+	g.mu.Lock()
+	mine := g.me.row == row
+	g.mu.Unlock()
+	if mine {
+		g.applyLocked(fenced, fmt.Errorf("%w: %s", hapax.ErrFenced, f.text()), f)
+	}
+	g.verdicts.Unlock()
+	if mine {
+		g.tell()
+		g.wake()
+	}
+	return mine
 }
 
 // readFence returns the fence, and its row; nil if there is none.

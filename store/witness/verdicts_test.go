@@ -168,3 +168,23 @@ func TestComparesOnce(t *testing.T) {
 		t.Errorf("a tag that waits is compared %d times", len(u.since))
 	}
 }
+
+// A call that was made while a fence stood is answered after the decision about it: the fence is not taken,
+// neither in the process nor in the witness, and so not raised again.
+func TestFenceThatWasDecidedAboutMeanwhile(t *testing.T) {
+	c := newScene(t)
+	c.joins(1)
+	row := c.member(1, 2)
+	f := &Fence{ID: "F", Why: "a test"}
+	if !c.g.takeFenceUnder(row, f) || c.g.state != Fenced || c.g.witness.latch().Fence != "F" {
+		t.Fatalf("a fence that stands: %s, %+v", c.g.state, c.g.witness.latch())
+	}
+	d := &decision{decisionID: decisionID{1, "D"}, Fence: *f, Joins: 1}
+	c.putJSON(driver.TableGuard, rowDecision, d)
+	if err := c.g.catchUp(t.Context(), c.store, d, c.g.witness.StoreID()); err != nil {
+		t.Fatal(err)
+	}
+	if c.g.takeFenceUnder(row, f) || c.g.state != Joining || c.g.fence != nil || c.g.witness.latch().State != "" {
+		t.Errorf("the fence that was decided about: %s, %v, %+v", c.g.state, c.g.fence, c.g.witness.latch())
+	}
+}
