@@ -24,7 +24,7 @@ type Finding struct {
 	Verdict Verdict
 	Part    string // "configuration", "environment", "address", "data directory", "witness" or "store"
 	Detail  string
-	Code    hapax.Code // of the error, where what is blocked is the store
+	Code    hapax.Code // of the error, where what is blocked is the store or the witness
 }
 
 // partEnvironment is what Look says of variables that look like settings.
@@ -166,6 +166,7 @@ func (l *looker) witnessAt(path string) {
 	switch format := found.Format; {
 	case err != nil:
 		l.add(VerdictBlocked, "witness", hapax.Message(err))
+		l.found[len(l.found)-1].Code = hapax.CodeOf(err)
 	case found.Used:
 		l.add(VerdictBlocked, "witness", path+" is in use: a server runs in this directory; stop it first")
 	case format == "":

@@ -92,7 +92,7 @@ var harmful = []Trouble{
 		Messages: []string{"the store's answer cannot be used", "a pool cannot be used"},
 		Means:    "What the store says cannot be true, or is not in a form that this version knows. It is not used.",
 		Cause:    "A damaged file, rows changed by hand, another program in the same keys, a pool that is configured with another layout than it is frozen with, or an older version of hapax.",
-		Do:       "Read the line of the log: it names the row, key or file. Restore a good copy and let the nodes heal it, or correct the configuration.",
+		Do:       "Read the line of the log: it names the row, key or file. Restore a good copy and let the nodes heal it, or correct the configuration. Where it names the witness of a node, move that file away and start the node again: the store knows what was used, and so do the other nodes. If the store went back, too, that may go unnoticed then: raise every tag above what was used first (`hapax tags set NAME --floor N --data DIR`).",
 		Not:      "Do not edit the rows to match: marks only ever grow.",
 		Check:    "hapax doctor",
 	},

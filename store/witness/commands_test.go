@@ -36,6 +36,20 @@ func TestCommandTakesWhatItAsksFor(t *testing.T) {
 	}
 }
 
+// A command that is refused names the nodes that are missing.
+func TestCommandNamesTheMissing(t *testing.T) {
+	c := newScene(t)
+	c.tag("t", 100)
+	c.fence(Fence{Ask: "ASK", Missing: []Node{missingB}})
+	o, err := OneShot(c.store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := o.Allocate(t.Context(), "t", 7, ""); !errors.Is(err, hapax.ErrFenced) || !strings.Contains(err.Error(), "; missing: "+missingB.String()) {
+		t.Errorf("the error is %v", err)
+	}
+}
+
 // Statements about one node at a decision are told by its name, and a statement is read before it is
 // raised.
 func TestStatementsOfOneNode(t *testing.T) {

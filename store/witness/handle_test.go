@@ -314,7 +314,7 @@ func TestStatementsWait(t *testing.T) {
 		if !errors.Is(err, hapax.ErrFenced) || !strings.Contains(err.Error(), "missing still: b") || time.Since(began) < time.Second {
 			t.Errorf("while one is missing: %v after %v", err, time.Since(began))
 		}
-		if err := c.g.awaitDecision(ctx, c.store, "F", Statement{Wait: time.Second}, &Adoption{}); !errors.Is(err, hapax.ErrFenced) || !strings.Contains(err.Error(), "is one running") {
+		if err := c.g.awaitDecision(ctx, c.store, "F", Statement{Wait: time.Second}, &Adoption{}); !errors.Is(err, hapax.ErrFenced) || !strings.Contains(err.Error(), "the next one that runs for some seconds does") {
 			t.Errorf("while nobody acts: %v", err)
 		}
 		if err := c.g.awaitDecision(ctx, c.store, "G", Statement{Wait: time.Second}, &Adoption{}); err != nil {

@@ -66,7 +66,12 @@ func (o *oneShot) pulsed(ctx context.Context, call func(driver.Pulse) (driver.Co
 	}
 }
 
-func fenceError(f *Fence) error { return fmt.Errorf("%w: %s", hapax.ErrFenced, f.text()) }
+func fenceError(f *Fence) error {
+	if len(f.Missing) > 0 {
+		return fmt.Errorf("%w: %s; missing: %s", hapax.ErrFenced, f.text(), nodesText(f.Missing))
+	}
+	return fmt.Errorf("%w: %s", hapax.ErrFenced, f.text())
+}
 
 // open refuses while a fence stands.
 func (o *oneShot) open(ctx context.Context) error {

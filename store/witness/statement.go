@@ -424,7 +424,7 @@ func (g *Guarded) awaitDecision(ctx context.Context, s store, id string, st Stat
 	if len(a.Missing) > 0 {
 		return fmt.Errorf("%w: what was said is recorded; missing still: %s", hapax.ErrFenced, nodesText(a.Missing))
 	}
-	return fmt.Errorf("%w: what was said is recorded, and no node has acted on it yet: is one running?", hapax.ErrFenced)
+	return fmt.Errorf("%w: what was said is recorded in the store and stays there, but no node has acted on it yet: the next one that runs for some seconds does; hapax nodes shows when nothing is missing any more", hapax.ErrFenced)
 }
 
 // endRow ends the row of a process that does not advance, where no fence stands. Of one that
