@@ -51,7 +51,7 @@ func (a columnAudit) run(cmd *cobra.Command, args []string) error {
 	}
 	o := server.ScanOptions{Rate: a.rate}
 	if a.tag != "" { // before a long scan, if only to see that it is there
-		err := a.where.with(cmd, func(ctx context.Context, t target) error {
+		err := a.where.with(cmd, reads, func(ctx context.Context, t target) error {
 			tag, err := t.Tag(ctx, a.tag)
 			o.Delta, o.Remainder = tag.Delta, tag.Remainder
 			return err
@@ -71,7 +71,7 @@ func (a columnAudit) run(cmd *cobra.Command, args []string) error {
 	}
 	j := columnJSON{Rows: found.Rows, Distinct: found.Numbers, Min: hapax.ID(found.Min), Max: hapax.ID(found.Max), Duplicates: found.Twice, First: found.First}
 	if a.tag != "" { // asked after the rows were read, which all were issued by then
-		err := a.where.with(cmd, func(ctx context.Context, t target) error {
+		err := a.where.with(cmd, reads, func(ctx context.Context, t target) error {
 			tag, err := t.Tag(ctx, a.tag)
 			j.Mark = hapax.ID(tag.Mark)
 			return err

@@ -47,7 +47,7 @@ func parseCodes(cmd *cobra.Command, where *targetFlags, tag string, args []strin
 	if err := hapax.ValidateName("tag", tag); err != nil {
 		return err
 	}
-	return where.with(cmd, func(ctx context.Context, t target) error {
+	return where.with(cmd, reads, func(ctx context.Context, t target) error {
 		out := newOutput(cmd, asJSON, "CODE", "NUMBER", "PERIOD", "FROM", "UNTIL", "KEY")
 		bad := 0
 		for in, err := range readArgs(args, cmd.InOrStdin()) {

@@ -27,7 +27,7 @@ func completeFirst(cmd *cobra.Command, where *targetFlags, names func(context.Co
 		var found []string
 		ctx, cancel := context.WithTimeout(cmd.Context(), completeWithin)
 		defer cancel()
-		t, err := where.open(ctx)
+		t, err := where.open(ctx, reads)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}

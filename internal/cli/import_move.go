@@ -117,12 +117,9 @@ func (f *moveFlags) passwordFile(text string) (string, error) {
 // it takes.
 func (f *moveFlags) with(cmd *cobra.Command, do func(context.Context, target) error) error {
 	ctx := cmd.Context()
-	t, err := f.where.open(ctx)
+	t, err := f.where.open(ctx, creates) // a dry run may be the first to come to the store, too
 	if err != nil {
 		return err
-	}
-	if l, ok := t.(*local); ok {
-		l.awaitReady(ctx) // a move makes many calls, none of which is made twice
 	}
 	return errors.Join(t.explain(do(ctx, t)), t.Close(ctx))
 }

@@ -37,7 +37,7 @@ On a store it takes as many numbers as it prints, not a whole segment.` + "\n" +
 		if *n < 1 || *n > maxNext {
 			return &hapax.ValueError{Field: "-n", Value: *n, Allowed: "1 to 1000000", Err: hapax.ErrInvalidArgument}
 		}
-		return where.with(cmd, func(ctx context.Context, t target) error {
+		return where.with(cmd, issues(args[0]), func(ctx context.Context, t target) error {
 			if *asCode {
 				issued, err := t.Codes(ctx, args[0], int(*n))
 				if err != nil {

@@ -43,7 +43,7 @@ layout that it had.
 		Args:    arguments(1, 1),
 	}
 	layout := cmd.Flags().String("layout", hapax.LayoutLeaf, "name or spec of the layout")
-	return changePool(cmd, func(ctx context.Context, t target, pool string) (driver.Pool, error) {
+	return changePool(cmd, creates, func(ctx context.Context, t target, pool string) (driver.Pool, error) {
 		l, err := hapax.ParseLayout(*layout)
 		if err != nil {
 			return driver.Pool{}, err
@@ -62,7 +62,7 @@ anew, with the layout that it had. A server that issues from the pool refuses.
 ` + targetHelp,
 		Args: arguments(1, 1),
 	}
-	return changePool(cmd, func(ctx context.Context, t target, pool string) (driver.Pool, error) {
+	return changePool(cmd, changes, func(ctx context.Context, t target, pool string) (driver.Pool, error) {
 		p, err := t.DeletePool(ctx, pool)
 		if errors.Is(err, hapax.ErrPoolNotFound) {
 			err = notInStore(pool)
@@ -72,12 +72,12 @@ anew, with the layout that it had. A server that issues from the pool refuses.
 }
 
 // changePool makes cmd call change with its argument, and print the pool.
-func changePool(cmd *cobra.Command, change func(context.Context, target, string) (driver.Pool, error)) *cobra.Command {
+func changePool(cmd *cobra.Command, u use, change func(context.Context, target, string) (driver.Pool, error)) *cobra.Command {
 	asJSON := jsonFlag(cmd)
 	where := addTarget(cmd)
 	completeFirst(cmd, where, poolNames)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return where.with(cmd, func(ctx context.Context, t target) error {
+		return where.with(cmd, u, func(ctx context.Context, t target) error {
 			p, err := change(ctx, t, args[0])
 			if err != nil {
 				return err
@@ -136,7 +136,7 @@ func showPools(cmd *cobra.Command, choose func([]api.PoolStatus, []string) ([]ap
 		completeFirst(cmd, where, poolNames)
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return where.with(cmd, func(ctx context.Context, t target) error {
+		return where.with(cmd, reads, func(ctx context.Context, t target) error {
 			pools, err := t.PoolStatuses(ctx)
 			if err == nil {
 				pools, err = choose(pools, args)

@@ -59,7 +59,7 @@ func tagsListCommand() *cobra.Command {
 	asJSON := jsonFlag(cmd)
 	where := addTarget(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return where.with(cmd, func(ctx context.Context, t target) error {
+		return where.with(cmd, reads, func(ctx context.Context, t target) error {
 			out := newOutput(cmd, *asJSON, tagHeader...)
 			for after := ""; ; {
 				page, err := t.Tags(ctx, after, tagsPage)
@@ -85,8 +85,8 @@ func tagsListCommand() *cobra.Command {
 }
 
 // oneTag returns a subcommand on a named tag, which prints the tag that results.
-func oneTag(use, short string, prepare func(*pflag.FlagSet) func(context.Context, target, string) (hapax.Tag, error)) *cobra.Command {
-	cmd := &cobra.Command{Use: use + " TAG", Short: short, Args: arguments(1, 1)}
+func oneTag(u use, name, short string, prepare func(*pflag.FlagSet) func(context.Context, target, string) (hapax.Tag, error)) *cobra.Command {
+	cmd := &cobra.Command{Use: name + " TAG", Short: short, Args: arguments(1, 1)}
 	do := prepare(cmd.Flags())
 	if cmd.Flags().Lookup("kind") != nil {
 		completeFlag(cmd, "kind", string(hapax.KindSegment), string(hapax.KindSnowflake))
@@ -98,7 +98,7 @@ func oneTag(use, short string, prepare func(*pflag.FlagSet) func(context.Context
 		if err := hapax.ValidateName("tag", args[0]); err != nil {
 			return err
 		}
-		return where.with(cmd, func(ctx context.Context, t target) error {
+		return where.with(cmd, u, func(ctx context.Context, t target) error {
 			tag, err := do(ctx, t, args[0])
 			if err != nil {
 				return err
@@ -141,7 +141,7 @@ the one before. Only administrators see these counts.
 		if err := hapax.ValidateName("tag", args[0]); err != nil {
 			return err
 		}
-		return where.with(cmd, func(ctx context.Context, t target) error {
+		return where.with(cmd, reads, func(ctx context.Context, t target) error {
 			tag, err := t.Tag(ctx, args[0])
 			if err != nil {
 				return tagMissing(err, args[0])
@@ -183,7 +183,7 @@ func printTag(cmd *cobra.Command, tag hapax.Tag, usage []client.Usage, asJSON bo
 }
 
 func tagsCreateCommand() *cobra.Command {
-	return oneTag("create", "Create a tag, or revive a deleted one above its mark", func(flags *pflag.FlagSet) func(context.Context, target, string) (hapax.Tag, error) {
+	return oneTag(creates, "create", "Create a tag, or revive a deleted one above its mark", func(flags *pflag.FlagSet) func(context.Context, target, string) (hapax.Tag, error) {
 		kind := flags.String("kind", string(hapax.KindSegment), "segment (counts) or snowflake (holds time and worker)")
 		start := flags.Int64("start", 0, "the first number of a segment tag (default 1)")
 		step := flags.Int64("step", 0, "how many numbers a segment begins with (default 1000)")
@@ -230,7 +230,7 @@ func tagsCreateCommand() *cobra.Command {
 }
 
 func tagsSetCommand() *cobra.Command {
-	return oneTag("set", "Change a tag", func(flags *pflag.FlagSet) func(context.Context, target, string) (hapax.Tag, error) {
+	return oneTag(changes, "set", "Change a tag", func(flags *pflag.FlagSet) func(context.Context, target, string) (hapax.Tag, error) {
 		step := flags.Int64("step", 0, "how many numbers a segment begins with")
 		minStep := flags.Int64("min-step", 0, "lower bound of the adaptive step")
 		maxStep := flags.Int64("max-step", 0, "upper bound of the adaptive step")
@@ -270,7 +270,7 @@ func tagsSetCommand() *cobra.Command {
 }
 
 func tagsDeleteCommand() *cobra.Command {
-	return oneTag("delete", "Delete a tag; its numbers are never issued again", func(*pflag.FlagSet) func(context.Context, target, string) (hapax.Tag, error) {
+	return oneTag(changes, "delete", "Delete a tag; its numbers are never issued again", func(*pflag.FlagSet) func(context.Context, target, string) (hapax.Tag, error) {
 		return func(ctx context.Context, t target, name string) (hapax.Tag, error) {
 			deleted, err := t.DeleteTag(ctx, name)
 			if errors.Is(err, hapax.ErrTagNotFound) {

@@ -119,18 +119,38 @@ func addTarget(cmd *cobra.Command) *targetFlags {
 	return f
 }
 
+// A use is what a command does to a target, where that is a store.
+type use struct {
+	waits bool                                         // it changes something: not before the node is granted numbers
+	makes func(config server.Config, strict bool) bool // whether the store is made where there is none; nil: it is not
+}
+
+var (
+	reads   = use{}
+	changes = use{waits: true}
+	creates = use{waits: true, makes: func(server.Config, bool) bool { return true }}
+)
+
+// issues is the use of a command that takes numbers of a tag, which may be its first use.
+func issues(tag string) use {
+	return use{waits: true, makes: func(config server.Config, strict bool) bool {
+		_, declared := config.Tags[tag]
+		return declared || config.AutoCreate && !strict
+	}}
+}
+
 // with opens the target, calls f, and closes it.
-func (f *targetFlags) with(cmd *cobra.Command, do func(context.Context, target) error) error {
+func (f *targetFlags) with(cmd *cobra.Command, u use, do func(context.Context, target) error) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), callTimeout)
 	defer cancel()
-	t, err := f.open(ctx)
+	t, err := f.open(ctx, u)
 	if err != nil {
 		return err
 	}
 	return errors.Join(t.explain(do(ctx, t)), t.Close(ctx))
 }
 
-func (f *targetFlags) open(ctx context.Context) (target, error) {
+func (f *targetFlags) open(ctx context.Context, u use) (target, error) {
 	_, store := f.settings.given["store"]
 	_, data := f.settings.given["data"]
 	address := f.server
@@ -150,25 +170,26 @@ func (f *targetFlags) open(ctx context.Context) (target, error) {
 		return nil, err
 	}
 	if store && !data {
-		return f.openStore(ctx, config)
+		return f.openStore(ctx, u, config)
 	}
 	if !data && os.Getenv(dataEnv) == "" && !exists(config.Data) { // one that was named may be made
 		address := config.URL()
 		switch {
 		case answers(ctx, address):
 		case config.Shared(): // as before the first start of its servers
-			return f.openStore(ctx, config)
+			return f.openStore(ctx, u, config)
 		default:
 			return nil, fmt.Errorf("no server answers on %s, and there is no data directory %s; start one with hapax serve, or give --server, --store or --data", address, config.Data)
 		}
 		return f.remote(ctx, address, f.settings.hasConfig() || os.Getenv(httpEnv) != "")
 	}
-	return f.openData(ctx, config)
+	return f.openData(ctx, u, config)
 }
 
 // openStore opens the store alone.
-func (f *targetFlags) openStore(ctx context.Context, config server.Config) (target, error) {
-	node, err := server.OpenStore(ctx, config, quiet)
+func (f *targetFlags) openStore(ctx context.Context, u use, config server.Config) (target, error) {
+	strict := !f.settings.hasConfig()
+	node, err := server.OpenStore(ctx, config, u.makes != nil && u.makes(config, strict), quiet)
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +197,7 @@ func (f *targetFlags) openStore(ctx context.Context, config server.Config) (targ
 	if err != nil {
 		return nil, err
 	}
-	t.strict = !f.settings.hasConfig()
+	t.strict = strict
 	return t, nil
 }
 
@@ -196,16 +217,24 @@ func exists(path string) bool {
 
 // openData opens a data directory, or turns to the server that has it open. One
 // that another command has open is waited for.
-func (f *targetFlags) openData(ctx context.Context, config server.Config) (target, error) {
+func (f *targetFlags) openData(ctx context.Context, u use, config server.Config) (target, error) {
+	strict := !f.settings.hasConfig() && server.DefinesTags(config.Data)
+	open := server.OpenExisting
+	if u.makes != nil && u.makes(config, strict) {
+		open = server.OpenNode
+	}
 	over := time.After(lockedFor)
 	for {
-		node, err := server.OpenNode(ctx, config, quiet)
+		node, err := open(ctx, config, quiet)
 		if err == nil {
 			t, err := newLocal(ctx, node, config)
 			if err != nil {
 				return nil, err
 			}
-			t.strict = !f.settings.hasConfig() && server.DefinesTags(config.Data)
+			t.strict = strict
+			if u.waits {
+				t.awaitReady(ctx)
+			}
 			return t, nil
 		}
 		if !errors.Is(err, hapax.ErrStoreLocked) {
@@ -273,25 +302,16 @@ func (l *local) Next(ctx context.Context, tag string, n int) ([]hapax.ID, error)
 	return ids, err
 }
 
-// take is Next, and returns the line that the numbers are of.
-func (l *local) take(ctx context.Context, tag string, n int) (taken []hapax.ID, line string, err error) {
-	taken, line, err = l.takeNow(ctx, tag, n)
-	// On a slow machine healing outlasts the opening of the node, and joining a call.
-	passes := errors.Is(err, hapax.ErrFenced) || errors.Is(err, hapax.ErrStoreUnavailable)
-	if len(taken) > 0 || !passes || !l.awaitReady(ctx) {
-		return taken, line, err
-	}
-	return l.takeNow(ctx, tag, n)
-}
-
-// awaitReady waits until numbers are granted to the node, where that takes nobody else.
-func (l *local) awaitReady(ctx context.Context) bool {
+// awaitReady waits until numbers are granted to the node, where that takes nobody else: joining and
+// healing may outlast a call, and no call is made twice. The call tells what is wrong if they do not end.
+func (l *local) awaitReady(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
-	return l.node.AwaitReady(ctx)
+	l.node.AwaitReady(ctx)
 }
 
-func (l *local) takeNow(ctx context.Context, tag string, n int) (taken []hapax.ID, line string, err error) {
+// take is Next, and returns the line that the numbers are of.
+func (l *local) take(ctx context.Context, tag string, n int) (taken []hapax.ID, line string, err error) {
 	snowflake, err := l.isSnowflake(ctx, tag)
 	if err != nil {
 		return nil, tag, err
@@ -360,7 +380,16 @@ func (l *local) isFrozen(ctx context.Context, pool string) error {
 	}
 }
 
-func (l *local) explain(err error) error { return err }
+// explain adds what is to be done about the node's relation to its store, where that is why.
+func (l *local) explain(err error) error {
+	if l.node.Guard == nil || !errors.Is(err, hapax.ErrFenced) && !errors.Is(err, hapax.ErrStoreUnavailable) {
+		return err
+	}
+	if st := l.node.Guard.Status(); !st.Ready() && st.Command != "" {
+		err = fmt.Errorf("%w; to do: %s", err, st.Command)
+	}
+	return err
+}
 
 // Usage implements target: what plugins have counted is known to servers.
 func (l *local) Usage(context.Context, string) ([]client.Usage, error) { return nil, nil }

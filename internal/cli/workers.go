@@ -96,7 +96,7 @@ and the instance that holds it or held it last.
 	where := addTarget(cmd)
 	completeFirst(cmd, where, poolNames)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return where.with(cmd, func(ctx context.Context, t target) error {
+		return where.with(cmd, reads, func(ctx context.Context, t target) error {
 			out := newOutput(cmd, *asJSON, workerHeader...)
 			err := eachWorker(ctx, t, args, func(w api.WorkerStatus) error { return addWorker(out, w) })
 			if err != nil {
@@ -109,14 +109,14 @@ and the instance that holds it or held it last.
 }
 
 func workersShowCommand() *cobra.Command {
-	return oneWorker("show", "Show one worker ID, whether it was used or not",
+	return oneWorker(reads, "show", "Show one worker ID, whether it was used or not",
 		"Show prints one worker ID as list does.\n"+stateHelp+targetHelp,
 		func(context.Context, target, string, int64) error { return nil })
 }
 
 // oneWorker returns a command that acts on one worker ID of a pool that was used, and
 // prints it afterwards.
-func oneWorker(name, short, long string, act func(ctx context.Context, t target, pool string, id int64) error) *cobra.Command {
+func oneWorker(u use, name, short, long string, act func(ctx context.Context, t target, pool string, id int64) error) *cobra.Command {
 	cmd := &cobra.Command{Use: name + " POOL WORKER", Short: short, Long: long, Args: arguments(2, 2)}
 	asJSON := jsonFlag(cmd)
 	where := addTarget(cmd)
@@ -126,7 +126,7 @@ func oneWorker(name, short, long string, act func(ctx context.Context, t target,
 		if err != nil {
 			return err
 		}
-		return where.with(cmd, func(ctx context.Context, t target) error {
+		return where.with(cmd, u, func(ctx context.Context, t target) error {
 			err := wasUsed(ctx, t, args[0])
 			if err == nil {
 				err = act(ctx, t, args[0], id)
@@ -160,7 +160,7 @@ func printWorker(ctx context.Context, out *output, t target, pool string, id int
 }
 
 func workersRetireCommand() *cobra.Command {
-	return oneWorker("retire", "Take a worker ID out of use until the clock passes its mark",
+	return oneWorker(changes, "retire", "Take a worker ID out of use until the clock passes its mark",
 		`Use retire for a worker ID that was granted time years ahead because of a wrong clock.
 Its lease ends, its mark stays, and others are used until the clock reaches the mark.
 An instance that holds it finds its lease lost and takes another. Fix finds such
@@ -221,7 +221,7 @@ this machine's clock is the one that is behind, set it, and nothing needs a fix.
 	where := addTarget(cmd)
 	completeFirst(cmd, where, poolNames)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return where.with(cmd, func(ctx context.Context, t target) error {
+		return where.with(cmd, changes, func(ctx context.Context, t target) error {
 			out := newOutput(cmd, *asJSON, "ACTION", "POOL", "WORKER", "HOLDER", "FREE")
 			found := 0
 			err := eachWorker(ctx, t, args, func(w api.WorkerStatus) error {

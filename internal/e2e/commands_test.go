@@ -521,8 +521,16 @@ func TestAdopt(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "copy", "hapax.db")); err != nil {
 		t.Fatal(err)
 	}
-	// Where healing takes longer than the node waits for its store, the command waits for it.
+	// Where healing takes longer than the node waits for its store, whatever changes something waits for it.
 	late := []string{"HAPAX_TEST_HEAD_START=1ns"}
+	for _, args := range []string{"tags set orders --step 5", "tags create more", "pools create p"} {
+		if r := runWith(t, dir, "", late, append(strings.Fields(args), "--data", "copy")...); r.code != 0 {
+			t.Errorf("after the loss %q: %+v", args, r)
+		}
+		if err := os.Remove(filepath.Join(dir, "copy", "hapax.db")); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if r := runWith(t, dir, "", late, "next", "orders", "--data", "copy"); r.out != "107\n" {
 		t.Errorf("the next number after the loss is %q, %s", r.out, r.err)
 	}

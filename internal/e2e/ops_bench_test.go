@@ -27,7 +27,7 @@ func BenchmarkSurvey(b *testing.B) {
 			proxy := testservers.NewProxy(b, s.Addr)
 			config := server.DefaultConfig()
 			config.Store = s.URL
-			node, err := server.OpenStore(b.Context(), config, slog.New(slog.DiscardHandler))
+			node, err := server.OpenStore(b.Context(), config, true, slog.New(slog.DiscardHandler))
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -54,7 +54,7 @@ func BenchmarkSurvey(b *testing.B) {
 			}
 			b.ReportMetric(b.Elapsed().Seconds()/float64(b.N)/float64(lines)*100_000, "s/100k-lines")
 			config.Store = proxy.URL(s.URL)
-			reader, err := server.OpenStore(b.Context(), config, slog.New(slog.DiscardHandler))
+			reader, err := server.OpenStore(b.Context(), config, true, slog.New(slog.DiscardHandler))
 			if err != nil {
 				b.Fatal(err)
 			}

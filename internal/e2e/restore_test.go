@@ -155,6 +155,16 @@ func TestMissingNode(t *testing.T) {
 		"it comes back": func(t *testing.T, f *crew, _ string) { f.start("b") },
 		"its witness file is given": func(t *testing.T, f *crew, row string) {
 			file := filepath.Join(f.dir, "b", "witness")
+			name, store := filepath.Join(f.dir, "b"), f.args[:2]
+			for want, place := range map[string][]string{
+				"; missing: ":                    store,
+				" again, or hapax nodes settle ": append([]string{"--data", "new"}, store...),
+			} {
+				r := run(t, f.dir, append([]string{"tags", "create", "more"}, place...)...)
+				if r.code == 0 || !strings.Contains(r.err, want) || !strings.Contains(r.err, name) {
+					t.Errorf("a command with %q: %+v; want %q and %s", place, r, want, name)
+				}
+			}
 			settle := func(args ...string) result {
 				return run(t, f.dir, append([]string{"nodes", "settle", row, "--server", f.nodes["a"].url}, args...)...)
 			}

@@ -21,7 +21,7 @@ func BenchmarkGrant(b *testing.B) {
 		b.Run(store.name, func(b *testing.B) {
 			config := server.DefaultConfig()
 			config.Store = store.start(b).URL
-			node, err := server.OpenStore(b.Context(), config, slog.New(slog.DiscardHandler))
+			node, err := server.OpenStore(b.Context(), config, true, slog.New(slog.DiscardHandler))
 			if err != nil {
 				b.Fatal(err)
 			}

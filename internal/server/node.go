@@ -68,8 +68,22 @@ type Node struct {
 // hapax.ErrLayoutMismatch if the store has frozen a pool with another layout than
 // the configuration has. Close must be called.
 func OpenNode(ctx context.Context, c Config, log *slog.Logger) (*Node, error) {
+	return startNode(ctx, newOpener(c, log), log)
+}
+
+// OpenExisting is OpenNode for a command that needs a store which exists:
+// hapax.ErrInvalidArgument where there is none that the node is to have, and nothing is made then.
+func OpenExisting(ctx context.Context, c Config, log *slog.Logger) (*Node, error) {
+	if _, err := os.Stat(c.Data); errors.Is(err, fs.ErrNotExist) {
+		return nil, noStore(c.Store, c.Data)
+	}
 	o := newOpener(c, log)
-	n := &Node{dir: c.Data, log: log, warned: o.warned, first: make(chan error, 1)}
+	o.keep = true
+	return startNode(ctx, o, log)
+}
+
+func startNode(ctx context.Context, o opener, log *slog.Logger) (*Node, error) {
+	n := &Node{dir: o.data, log: log, warned: o.warned, first: make(chan error, 1)}
 	if err := n.open(ctx, o); err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
@@ -77,9 +91,11 @@ func OpenNode(ctx context.Context, c Config, log *slog.Logger) (*Node, error) {
 }
 
 // OpenStore opens the store for a command, without a data directory: it does not join
-// the nodes of the store, and so does not wait for them. Close must be called.
-func OpenStore(ctx context.Context, c Config, log *slog.Logger) (*Node, error) {
+// the nodes of the store, and so does not wait for them. Where there is none it is made if
+// mayMake says so; else hapax.ErrInvalidArgument. Close must be called.
+func OpenStore(ctx context.Context, c Config, mayMake bool, log *slog.Logger) (*Node, error) {
 	o := newOpener(c, log)
+	o.keep = !mayMake
 	n := &Node{Instance: rand.Text(), log: log, warned: o.warned}
 	store, err := o.open(ctx)
 	if err != nil {
@@ -111,6 +127,7 @@ func (n *Node) open(ctx context.Context, o opener) error {
 		return err
 	}
 	n.lock = w
+	o.keep = o.keep && w.StoreID() == "" // one that was lost is healed
 	if err := claimDir(n.dir); err != nil {
 		return err
 	}
@@ -258,11 +275,11 @@ func isWaitedFor(err error) bool {
 }
 
 // AwaitReady waits while nobody but the nodes themselves is needed: a store that went back is being
-// healed, or this node joins and the others are met. It reports whether numbers are granted then. A server
-// answers meanwhile; a command has nothing else to do.
-func (n *Node) AwaitReady(ctx context.Context) bool {
+// healed, or this node joins and the others are met. A server answers meanwhile; a command has nothing else
+// to do.
+func (n *Node) AwaitReady(ctx context.Context) {
 	if n.Guard == nil {
-		return false
+		return
 	}
 	look := time.NewTicker(50 * time.Millisecond)
 	defer look.Stop()
@@ -271,12 +288,12 @@ func (n *Node) AwaitReady(ctx context.Context) bool {
 		// A node that comes to the copy of its store refuses as on the store itself until it has joined.
 		needed := st.Command != "" && !(st.Code == hapax.ErrStoreRetired.Code() && n.Guard.GoesOn(ctx))
 		if st.Ready() || needed || st.Trouble {
-			return st.Ready()
+			return
 		}
 		select {
 		case <-look.C:
 		case <-ctx.Done():
-			return false
+			return
 		}
 	}
 }

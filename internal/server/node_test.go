@@ -7,9 +7,14 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/witness"
 )
 
@@ -146,5 +151,69 @@ func TestStopWhileStarting(t *testing.T) {
 	c.HTTP = "127.0.0.1:0"
 	if err := Run(ctx, nil, c, nil, os.Stderr); err != nil {
 		t.Error(err)
+	}
+}
+
+// A shared store where there is nothing is left so by whoever needs one that exists.
+func TestEmptySharedStoreStaysEmpty(t *testing.T) {
+	c := inDir(t)
+	c.Store = testservers.Redis(t).URL
+	opts, err := redis.ParseURL(c.Store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(opts)
+	defer client.Close()
+	refused := func(err error) {
+		t.Helper()
+		if !errors.Is(err, hapax.ErrInvalidArgument) || !strings.Contains(err.Error(), "this one is empty") {
+			t.Errorf("the error is %v", err)
+		}
+		if n, err := client.DBSize(t.Context()).Result(); n != 0 || err != nil {
+			t.Errorf("there are %d keys, %v", n, err)
+		}
+	}
+	_, err = OpenStore(t.Context(), c, false, quiet)
+	refused(err)
+	_, err = OpenExisting(t.Context(), c, quiet) // no directory
+	refused(err)
+	if err := os.MkdirAll(c.Data, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	_, err = OpenExisting(t.Context(), c, quiet)
+	refused(err)
+}
+
+// A damaged witness keeps its node from starting; the runbook, to which the doctor points, has the way on.
+func TestDamagedWitness(t *testing.T) {
+	c := inDir(t)
+	c.HTTP, c.RESP = "127.0.0.1:0", ""
+	n := openNode(t, c)
+	tag := hapax.Tag{Name: "a"}
+	_, err := n.Store.CreateTag(t.Context(), tag, hapax.CreateExplicit)
+	var granted hapax.Allocation
+	if err == nil {
+		granted, err = n.Store.Allocate(t.Context(), tag.Name, 10, "")
+	}
+	if err := errors.Join(err, n.Close()); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(c.Data, witnessFile)
+	if err := os.WriteFile(path, []byte(strings.Repeat("~", 300)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenNode(t.Context(), c, quiet); !errors.Is(err, hapax.ErrStoreCorrupt) || !strings.Contains(err.Error(), path) {
+		t.Errorf("the error is %v", err)
+	}
+	found, err := Examine(t.Context(), c)
+	if i := slices.IndexFunc(found, func(d Diagnosis) bool { return d.Part == "witness" }); err != nil || i < 0 || found[i].See != "docs/runbook.md#corrupt-store" {
+		t.Errorf("found is %+v, %v", found, err)
+	}
+	if err := os.Rename(path, path+".damaged"); err != nil {
+		t.Fatal(err)
+	}
+	next, err := openNode(t, c).Store.Allocate(t.Context(), tag.Name, 10, "")
+	if err != nil || next.Grant.Lo < granted.Grant.Hi {
+		t.Errorf("after %+v comes %+v, %v", granted.Grant, next.Grant, err)
 	}
 }

@@ -2,6 +2,8 @@ package server
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
@@ -10,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/store/boltstore"
 	"github.com/hapax-id/hapax/store/driver"
@@ -89,7 +92,8 @@ type opener struct {
 	log    *slog.Logger
 	warned *warnings
 
-	existing func() bool // whether no store may be made; nil: one may
+	keep     bool        // no store is made; for commands that need one
+	existing func() bool // whether no store may be made now, either; nil: one may
 }
 
 func newOpener(c Config, log *slog.Logger) opener {
@@ -168,8 +172,26 @@ func (o opener) open(ctx context.Context) (driver.Store, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
 	store, err := o.dial(ctx)
+	if would, ok := errors.AsType[*driver.WouldChangeError](err); ok && o.keep && would.What == driver.NewStore {
+		err = noStore(o.url, o.data)
+	}
 	return store, o.explain(err)
 }
+
+// noStore is the error of a command that needs a store where there is none.
+func noStore(store, data string) error {
+	name := redact(store)
+	if path := boltPath(store, data); path != "" {
+		name = "bolt:" + path
+	}
+	return &hapax.ValueError{
+		Field: "store", Value: name, Err: hapax.ErrInvalidArgument,
+		Allowed: "a place that has a store, and this one is empty: check it, or make a store with hapax serve or hapax tags create",
+	}
+}
+
+// makesNone reports whether no store may be made where there is none.
+func (o opener) makesNone() bool { return o.keep || o.existing != nil && o.existing() }
 
 // check returns what is wrong with the URL, all that shows without connecting.
 func (o opener) check() error {
@@ -197,20 +219,24 @@ func (o opener) dial(ctx context.Context) (driver.Store, error) {
 	case "memory":
 		return memstore.New(), nil
 	case "bolt":
-		return boltstore.Open(ctx, boltPath(o.url, o.data), boltstore.Options{Look: o.look})
+		path := boltPath(o.url, o.data)
+		if info, err := os.Stat(path); o.keep && (errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0) {
+			return nil, &driver.WouldChangeError{What: driver.NewStore}
+		}
+		return boltstore.Open(ctx, path, boltstore.Options{Look: o.look})
 	case "mysql":
-		return mysqlstore.Open(ctx, o.url, sqlstore.Options{Timeout: o.timeout, Warn: o.warn, Look: o.look, Existing: o.existing})
+		return mysqlstore.Open(ctx, o.url, sqlstore.Options{Timeout: o.timeout, Warn: o.warn, Look: o.look, Existing: o.makesNone})
 	case "postgres", "postgresql":
-		return postgresstore.Open(ctx, o.url, sqlstore.Options{Timeout: o.timeout, Warn: o.warn, Look: o.look, Existing: o.existing})
+		return postgresstore.Open(ctx, o.url, sqlstore.Options{Timeout: o.timeout, Warn: o.warn, Look: o.look, Existing: o.makesNone})
 	case "redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster", "unix":
 		redisstore.LogTo(o.log)
-		return redisstore.Open(ctx, o.url, redisstore.Options{Timeout: o.timeout, Warn: o.warn, Look: o.look, Existing: o.existing})
+		return redisstore.Open(ctx, o.url, redisstore.Options{Timeout: o.timeout, Warn: o.warn, Look: o.look, Existing: o.makesNone})
 	case "mongodb", "mongodb+srv":
-		return mongostore.Open(ctx, o.url, mongostore.Options{Timeout: o.timeout, Warn: o.warn, Look: o.look, Existing: o.existing})
+		return mongostore.Open(ctx, o.url, mongostore.Options{Timeout: o.timeout, Warn: o.warn, Look: o.look, Existing: o.makesNone})
 	case "etcd", "etcds":
-		return etcdstore.Open(ctx, o.url, etcdstore.Options{Timeout: o.timeout, Warn: o.warn, Look: o.look, Existing: o.existing})
+		return etcdstore.Open(ctx, o.url, etcdstore.Options{Timeout: o.timeout, Warn: o.warn, Look: o.look, Existing: o.makesNone})
 	case "zk", "zks":
-		return zkstore.Open(ctx, o.url, zkstore.Options{Timeout: o.timeout, Warn: o.warn, Look: o.look, Existing: o.existing})
+		return zkstore.Open(ctx, o.url, zkstore.Options{Timeout: o.timeout, Warn: o.warn, Look: o.look, Existing: o.makesNone})
 	}
 	_, err := parseStoreURL(o.url)
 	return nil, err

@@ -1,0 +1,86 @@
+package cli
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// inStore runs a command on a place, and returns its exit code and what it says.
+func inStore(t *testing.T, args string, place ...string) (code int, said string) {
+	t.Helper()
+	var out bytes.Buffer
+	code = Main(t.Context(), append(strings.Fields(args), place...), Streams{In: strings.NewReader(""), Out: &out, Err: &out})
+	return code, out.String()
+}
+
+// A command that needs something of a store does not make the store that it does not find: an empty place
+// stays empty, and the command says so.
+func TestEmptyPlaceStaysEmpty(t *testing.T) {
+	places := map[string][]string{
+		"store":     {"--store", "bolt:new.db"},
+		"directory": {"--data", "new"},
+	}
+	for _, args := range []string{
+		"tags list", "tags show a", "tags set a --floor 9", "tags delete a", "pools list", "pools show default", "pools delete p",
+		"workers list", "workers show default 0", "workers retire default 0", "workers fix", "workers fix --apply", "parse --tag a X", "next a --config none.yaml",
+	} {
+		for name, place := range places {
+			t.Run(name+" "+args, func(t *testing.T) {
+				t.Chdir(t.TempDir())
+				if err := os.WriteFile("none.yaml", []byte("auto_create: false\n"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				code, said := inStore(t, args, place...)
+				if code != exitUsage || !strings.Contains(said, "this one is empty: check it, or make a store with hapax serve or hapax tags create") {
+					t.Errorf("exit code %d, %s", code, said)
+				}
+				if made, err := filepath.Glob("new*"); err != nil || len(made) > 0 {
+					t.Errorf("it made %q, %v", made, err)
+				}
+			})
+		}
+	}
+	t.Run("next without the configuration", func(t *testing.T) { // which may define the tag
+		t.Chdir(t.TempDir())
+		if code, said := inStore(t, "next a", places["store"]...); code != exitUsage || !strings.Contains(said, "this one is empty") || exists("new.db") {
+			t.Errorf("exit code %d, %s", code, said)
+		}
+	})
+	for _, args := range []string{"tags create a", "pools create p", "next a --config any.yaml"} {
+		for name, place := range places {
+			t.Run(name+" "+args, func(t *testing.T) {
+				t.Chdir(t.TempDir())
+				if err := os.WriteFile("any.yaml", nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				if code, said := inStore(t, args, place...); code != exitOK {
+					t.Errorf("exit code %d, %s", code, said)
+				}
+				if code, said := inStore(t, "tags list", place...); code != exitOK {
+					t.Errorf("then tags list: exit code %d, %s", code, said)
+				}
+			})
+		}
+	}
+	t.Run("a store that was lost", func(t *testing.T) { // it is healed, whichever command comes first
+		t.Chdir(t.TempDir())
+		if code, said := inStore(t, "tags create a", places["directory"]...); code != exitOK {
+			t.Fatalf("exit code %d, %s", code, said)
+		}
+		if err := os.Remove(filepath.Join("new", "hapax.db")); err != nil {
+			t.Fatal(err)
+		}
+		if code, said := inStore(t, "next b", places["directory"]...); code != exitOK {
+			t.Errorf("exit code %d, %s", code, said)
+		}
+		if err := os.Remove(filepath.Join("new", "hapax.db")); err != nil {
+			t.Fatal(err)
+		}
+		if code, said := inStore(t, "tags set b --floor 9", places["directory"]...); code != exitOK {
+			t.Errorf("exit code %d, %s", code, said)
+		}
+	})
+}
