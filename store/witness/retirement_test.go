@@ -110,6 +110,11 @@ func TestOperatorOfARetiredStore(t *testing.T) {
 		if _, err := c.g.awaitDeclarable(t.Context(), c.store, time.Second); !errors.Is(err, hapax.ErrStoreRetired) {
 			t.Errorf("a store that is found to be retired: %v", err)
 		}
+		c, r = retiredScene(t)
+		c.put(driver.TableGuard, driver.RowCopied("C"), driver.EncodeRow(r))
+		if _, err := c.g.awaitDeclarable(t.Context(), c.store, time.Second); !errors.Is(err, hapax.ErrStoreUnavailable) || c.g.state != Joining {
+			t.Errorf("on the copy, where the node does not join: %v, and it is %s; want its verdict awaited there", err, c.g.state)
+		}
 		c = newScene(t)
 		c.joins(1)
 		c.member(1, 2)
