@@ -14,7 +14,9 @@ import (
 
 // What a server tells operators of itself.
 type (
-	Status        = api.Status        // how it stands with its store
+	// Status is how it stands with its store.
+	Status = api.Status
+
 	Budget        = api.Budget        // for how long numbers could be issued without the store
 	Forecast      = api.Forecast      // when something that cannot be refilled ends
 	Alarm         = api.Alarm         // what an operator should look at
@@ -62,7 +64,9 @@ func (st Statement) message() *hapaxv1.Statement {
 
 // What statements found and did.
 type (
-	Adoption        = api.Adoption        // about processes
+	// Adoption is about processes.
+	Adoption = api.Adoption
+
 	ForeignAdoption = api.ForeignAdoption // about a foreign system's table
 	Raised          = api.Raised          // a mark that was raised, or would be
 )

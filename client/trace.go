@@ -19,7 +19,9 @@ type TraceRequest struct {
 
 // What a server knows of a number. Each server knows of its own grants: see FleetTrace.
 type (
-	Trace         = api.Trace
+	// Trace is all of it.
+	Trace = api.Trace
+
 	TraceCoverage = api.TraceCoverage // how much its records tell
 	TraceLine     = api.TraceLine     // the number as one tag's, or one worker's
 	TraceGrant    = api.TraceGrant    // a stretch of a line in which it lies

@@ -14,6 +14,7 @@ package batch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -67,7 +68,7 @@ type call[Q, A any] struct {
 
 // get returns the answer, which stands.
 func (c *call[Q, A]) get() (A, error) {
-	if p, ok := c.err.(*panicked); ok {
+	if p, ok := errors.AsType[*panicked](c.err); ok {
 		panic(p)
 	}
 	return c.value, c.err
@@ -186,7 +187,7 @@ func (b *Batch[Q, A]) beginLocked(t *trip[Q, A]) {
 	b.asks += len(t.calls)
 	t.stay = len(t.calls)
 	if len(t.calls) > 1 || t.calls[0].done != nil {
-		t.ctx, t.cancel = context.WithCancel(b.opts.Life)
+		t.ctx, t.cancel = context.WithCancel(b.opts.Life) //nolint:gosec // called when the trip ends, or nobody stays
 	}
 	for _, c := range t.calls {
 		c.trip = t
@@ -259,7 +260,7 @@ func (b *Batch[Q, A]) try(ctx context.Context, asks []Q) (values []A, err error)
 func (b *Batch[Q, A]) mustBeHeard(t *trip[Q, A]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if p, ok := t.calls[0].err.(*panicked); ok && t.stay == 0 {
+	if p, ok := errors.AsType[*panicked](t.calls[0].err); ok && t.stay == 0 {
 		panic(p)
 	}
 }

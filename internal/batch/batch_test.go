@@ -219,7 +219,7 @@ func TestModel(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				life, end := context.WithCancel(context.Background())
 				defer end()
-				opts.Life = life
+				opts.Life = life //nolint:fatcontext // a copy of the case, which each world has anew
 				m := newModel(t, seed, opts)
 				var wg sync.WaitGroup
 				for k := range callers {

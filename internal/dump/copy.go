@@ -10,6 +10,7 @@ import (
 	"iter"
 	"os"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/hapax-id/hapax"
@@ -17,7 +18,7 @@ import (
 	"github.com/hapax-id/hapax/store/witness"
 )
 
-// Options of a copy.
+// CopyOptions tell how a store is copied.
 type CopyOptions struct {
 	Anew bool         // the copy that the store is retired for was given up, says an operator
 	Tell func(string) // what is done now
@@ -256,7 +257,7 @@ func retire(ctx context.Context, s Store, gone *driver.Retirement, r driver.Reti
 	var was []byte
 	if gone != nil {
 		was = gone.Encode()
-		r.Former = append(gone.Former[:len(gone.Former):len(gone.Former)], gone.Copy)
+		r.Former = append(slices.Clip(gone.Former), gone.Copy) //nolint:gocritic // the longer list is another's
 	}
 	r.By, _ = os.Hostname()
 	ok, err := s.SwapRow(ctx, driver.TableFence, driver.RowFence, was, r.Encode())
@@ -276,7 +277,7 @@ func retire(ctx context.Context, s Store, gone *driver.Retirement, r driver.Reti
 // take loads all rows of a retired store, which do not change any more, and compares them.
 func (t target) take(ctx context.Context, s Store, r driver.Retirement) (sum Summary, err error) {
 	rows := loader{target: t}
-	for _, number := range append(r.Former[:len(r.Former):len(r.Former)], r.Copy) {
+	for _, number := range append(slices.Clip(r.Former), r.Copy) {
 		row := driver.Put{Key: driver.Key{Table: driver.TableGuard, Name: driver.RowCopied(number)}, Value: driver.EncodeRow(r)}
 		if err := rows.add(ctx, row); err != nil {
 			return sum, err

@@ -128,7 +128,7 @@ func TestAgentsPage(t *testing.T) {
 		"node": {"-e", strings.Replace(inline("const { Client }"), `"hapax"`, strconv.Quote(clients+"/typescript"), 1) +
 			`; const client = new Client("` + s.url + `"); (async () => console.log(String(` + inline("await client.") + `)))();`},
 	} {
-		out, err := exec.CommandContext(t.Context(), testservers.Require(t, []string{program}), arg[0], arg[1]).CombinedOutput() //nolint:gosec // the page's own
+		out, err := exec.CommandContext(t.Context(), testservers.Require(t, []string{program}), arg[0], arg[1]).CombinedOutput()
 		if n, bad := strconv.ParseInt(strings.TrimSpace(string(out)), 10, 64); err != nil || bad != nil || n < 2 {
 			t.Errorf("%s prints %q: %v", program, out, err)
 		}

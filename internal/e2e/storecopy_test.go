@@ -199,7 +199,7 @@ func TestStoreCopyKilled(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			requests := 0
-			for i := 0; i < 9; i++ {
+			for i := range 9 {
 				from, to, near := ends(i)
 				if r := run(t, t.TempDir(), "tags", "create", "orders", "--store", from); r.code != 0 { // it warns of a store without replicas
 					t.Fatalf("%+v", r)

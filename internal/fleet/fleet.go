@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -178,9 +179,7 @@ func Ask[T any](ctx context.Context, f *Fleet, rows []witness.Node, about string
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout)
 	defer cancel()
 	values := url.Values{"about": {about}}
-	for name, value := range q {
-		values[name] = value
-	}
+	maps.Copy(values, q)
 	query := values.Encode()
 	all := make([]Answer[T], len(rows))
 	var asking sync.WaitGroup

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -47,9 +48,7 @@ func newStand(t *testing.T, key []byte, withTLS bool) *stand {
 		rec := httptest.NewRecorder()
 		s.ServeHTTP(rec, r)
 		s.seen, s.sent = append(s.seen, r), append(s.sent, rec.Body.Bytes())
-		for name, values := range rec.Header() {
-			w.Header()[name] = values
-		}
+		maps.Copy(w.Header(), rec.Header())
 		w.WriteHeader(rec.Code)
 		_, _ = w.Write(rec.Body.Bytes())
 	}))

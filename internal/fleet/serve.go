@@ -61,7 +61,7 @@ func (f *Fleet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(body) // an error means that the client has disconnected
+	_, _ = w.Write(body) //nolint:gosec // JSON, or sealed; an error means that the client has disconnected
 }
 
 // admit lets in whoever may see the status, and counts the request until done is called.

@@ -271,7 +271,7 @@ func (t *judgment) reach() string {
 	case t.Ledger.Since == nil:
 		return " (it is empty)"
 	case t.Ledger.Lost > 0 || t.Ledger.Damaged > 0:
-		return fmt.Sprintf(" (it begins at %s, and %d records are lost or damaged)", stamp(*t.Ledger.Since), t.Ledger.Lost+int64(t.Ledger.Damaged))
+		return fmt.Sprintf(" (it begins at %s, and %d records are lost or damaged)", stamp(*t.Ledger.Since), t.Ledger.Lost+t.Ledger.Damaged)
 	}
 	return " (it begins at " + stamp(*t.Ledger.Since) + ")"
 }

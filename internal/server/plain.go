@@ -14,9 +14,10 @@ import (
 	"github.com/hapax-id/hapax/store/driver"
 )
 
-// How OpenPlain opens a store.
+// How tells OpenPlain what is to be done with a store.
 type How int
 
+// The ways to open a store.
 const (
 	Looking  How = iota // it is read, and nothing is changed
 	Existing            // it is written to, and not made

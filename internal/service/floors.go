@@ -114,21 +114,21 @@ func (fs *floors) readAgain(tag string) {
 	}
 }
 
-func (f *floors) settled(tag string) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	_, ok := f.tags[tag]
+func (fs *floors) settled(tag string) bool {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	_, ok := fs.tags[tag]
 	return ok
 }
 
-func (f *floors) settle(tag string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.tags == nil {
-		f.tags = map[string]struct{}{}
+func (fs *floors) settle(tag string) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	if fs.tags == nil {
+		fs.tags = map[string]struct{}{}
 	}
-	f.tags[tag] = struct{}{}
-	delete(f.failed, tag) // an operator may have spoken
+	fs.tags[tag] = struct{}{}
+	delete(fs.failed, tag) // an operator may have spoken
 }
 
 // keeper returns what knows the witnesses; nil where nobody does.

@@ -55,7 +55,7 @@ func Run(t *testing.T, name string, all []Twin) {
 		t.Fatal(err)
 	}
 	program := filepath.Join(dir, "twins.test")
-	if out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-overlay", filepath.Join(dir, "overlay.json"), "-o", program, ".").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-overlay", filepath.Join(dir, "overlay.json"), "-o", program, ".").CombinedOutput(); err != nil { //nolint:gosec // a test's own directory
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for _, one := range all {
@@ -63,7 +63,7 @@ func Run(t *testing.T, name string, all []Twin) {
 		t.Run(rule, func(t *testing.T) {
 			_, name, _ := strings.Cut(variant, `twin("`)
 			name, _, _ = strings.Cut(name, `"`)
-			cmd := exec.CommandContext(t.Context(), program, "-test.failfast", "-test.run", "^"+test+"$") // one complaint is enough
+			cmd := exec.CommandContext(t.Context(), program, "-test.failfast", "-test.run", "^"+test+"$") //nolint:gosec // the tests of this package; one complaint is enough
 			cmd.Env = append(os.Environ(), "TWIN="+name)
 			out, err := cmd.CombinedOutput()
 			if err == nil {

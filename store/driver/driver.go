@@ -78,7 +78,7 @@ type Rows interface {
 }
 
 // checkName judges the name of a table or a row.
-func checkName(field, name string, most int) error {
+func checkName(field, name string, most int) error { //nolint:unparam // tables and rows may have as many bytes today
 	ok := len(name) >= 1 && len(name) <= most && utf8.ValidString(name)
 	if !ok || strings.ContainsFunc(name, unicode.IsControl) {
 		return &hapax.ValueError{Field: field, Value: name, Allowed: fmt.Sprintf("valid UTF-8 of 1 to %d bytes without control or invisible characters", most), Err: hapax.ErrInvalidArgument}

@@ -137,7 +137,7 @@ func mysqlFind(ctx context.Context, c *sql.Conn, s *Store, items []*item, lock b
 // mysqlStepRows makes a step by one statement, where it has one of the forms that grants, beats
 // and single changes have and nobody has changed a row of it; else in a short transaction.
 func mysqlStepRows(ctx context.Context, c *sql.Conn, s *Store, step driver.Step, items []*item, locked lockedRows) (driver.Result, error) {
-	if p := pulseOf(step, items); p != nil {
+	if p := pulseOf(items); p != nil {
 		p.sure = !slices.ContainsFunc(p.swaps, func(it *item) bool { return !locked.hold(it) })
 		r, done, err := s.mysqlPulse(ctx, c, step, items, p)
 		if err != nil || done {
@@ -228,7 +228,7 @@ type pulse struct {
 }
 
 // pulseOf returns nil for a step of another form.
-func pulseOf(step driver.Step, items []*item) *pulse {
+func pulseOf(items []*item) *pulse {
 	var p pulse
 	for _, it := range items {
 		switch {

@@ -95,9 +95,10 @@ func (g *Guarded) closeEarlier(ctx context.Context, s store) error {
 	}
 	closed := false
 	for row, o := range all {
-		beat, how := driver.Beat{Count: 1}, ""
+		beat := driver.Beat{Count: 1}
 		switch {
 		case raw[row] != nil:
+			var how string
 			if beat, how, err = driver.DecodeBeat(row, raw[row]); err != nil {
 				return err
 			}

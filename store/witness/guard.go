@@ -233,7 +233,7 @@ func (g *Guarded) refusedLocked() error {
 			return g.cause
 		}
 		if errors.Is(g.cause, hapax.ErrStoreRetired) {
-			return retiredRefusal{g.cause}
+			return retiredError{g.cause}
 		}
 		return fmt.Errorf("%w (%w)", g.cause, hapax.ErrFenced)
 	case Leaving, Left:

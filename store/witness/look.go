@@ -137,7 +137,7 @@ func LookFile(path string) (LookedFile, error) {
 	}
 	l.Format, l.Store = kindSnapshot, state.Store
 	if _, err := os.Stat(path + lockSuffix); err != nil {
-		return l, nil
+		return l, nil //nolint:nilerr // without a lock's file nobody has it
 	}
 	lock, err := durable.TryLock(path + lockSuffix)
 	if errors.Is(err, durable.ErrLocked) {

@@ -240,10 +240,10 @@ func (g *Guarded) awaitDeclarable(ctx context.Context, s store, wait time.Durati
 	return wrong, err
 }
 
-// A retiredRefusal is a refusal that callers take as one under a fence, and that says nothing of one.
-type retiredRefusal struct{ error }
+// A retiredError is a refusal that callers take as one under a fence, and that says nothing of one.
+type retiredError struct{ error }
 
-func (r retiredRefusal) Unwrap() []error { return []error{r.error, hapax.ErrFenced} }
+func (r retiredError) Unwrap() []error { return []error{r.error, hapax.ErrFenced} }
 
 // retiredCommand tells what an operator may do.
 func retiredCommand(r driver.Retirement) string {

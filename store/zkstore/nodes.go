@@ -100,7 +100,7 @@ func (s *space) cells(ctx context.Context, l *link, from driver.Freshness, nodes
 	generation := l.generation.Load() // before the nodes, so that one made anew meanwhile is not taken for the old one
 	var next atomic.Int64
 	var wg sync.WaitGroup
-	read := func(conn *zk.Conn) (struct{}, error) {
+	read := func(conn *zk.Conn) (struct{}, error) { //nolint:unparam // a call returns something
 		for i := next.Add(1) - 1; i < int64(len(nodes)) && reading.Err() == nil; i = next.Add(1) - 1 {
 			raw, stat, err := conn.Get(nodes[i])
 			switch {
