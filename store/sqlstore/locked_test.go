@@ -80,6 +80,49 @@ func TestLockedRows(t *testing.T) {
 	})
 }
 
+// A grant that waits for the row of its process sees what was made of it meanwhile: one that has
+// been ended is granted nothing, and stays ended.
+func TestGrantBesideTheEndOfItsProcess(t *testing.T) {
+	onServers(t, func(t *testing.T, _ *testservers.Server, url string) {
+		a, b := open(t, url, sqlstore.Options{}), open(t, url, sqlstore.Options{})
+		own, tag := driver.Key{Table: "t", Name: "own"}, driver.Key{Name: "tag"}
+		before := driver.Cell{Value: []byte("1"), Known: true}
+		for _, key := range []driver.Key{own, tag} {
+			r, err := a.KV().Step(t.Context(), driver.Step{Each: []driver.Change{{Key: key, Old: driver.Cell{Known: true}, Next: before.Value}}})
+			if err != nil || !r.Each[0].Done {
+				t.Fatalf("%+v, %v", r, err)
+			}
+		}
+		granted := make(chan driver.Result, 1)
+		ended, err := a.KV().(driver.LockingKV).StepLocked(t.Context(), []driver.Key{own}, func(cells []driver.Cell) (driver.Step, error) {
+			go func() {
+				r, err := b.KV().Step(t.Context(), driver.Step{
+					If:    []driver.Cond{{Key: own, Least: before.Value}, {Key: driver.Key{Table: "t", Name: "fence"}}},
+					Raise: []driver.Put{{Key: own, Value: []byte("2")}},
+					Each:  []driver.Change{{Key: tag, Old: before, Next: []byte("2")}},
+					Look:  []driver.Key{{Table: "t", Name: "none"}},
+				})
+				if err != nil {
+					t.Error(err)
+				}
+				granted <- r
+			}()
+			becomes(t, admin(t, b), waiting(b, url))
+			return driver.Step{Each: []driver.Change{{Key: own, Old: cells[0], Next: []byte("!")}}}, nil
+		})
+		if err != nil || !ended.Each[0].Done {
+			t.Fatalf("the end is %+v, %v", ended, err)
+		}
+		if r := <-granted; r.Met || len(r.If) == 0 || string(r.If[0].Value) != "!" {
+			t.Errorf("the grant is %+v", r)
+		}
+		cells, err := a.KV().Get(t.Context(), driver.Current, own, tag)
+		if err != nil || string(cells[0].Value) != "!" || string(cells[1].Value) != "1" {
+			t.Errorf("the rows are %q and %q, %v", cells[0].Value, cells[1].Value, err)
+		}
+	})
+}
+
 // waiting is a query that tells whether a statement on the store's rows waits for a lock.
 func waiting(s *sqlstore.Store, url string) string {
 	if s.Name() == sqlstore.PostgreSQL {

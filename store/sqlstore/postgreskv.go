@@ -75,9 +75,27 @@ const (
 	postgresTellInserts = " UNION ALL SELECT -1, true, tbl, name FROM addition"
 )
 
-// postgresSteps are the statements of all shapes.
+// postgresGrant is the statement of a step that changes one row under a pulse, as most grants
+// do: postgresStep, which lists the rows first, takes the server half as long again. The rows are
+// locked in the same order.
+var postgresGrant = `WITH l AS MATERIALIZED (SELECT EXISTS (SELECT 1 FROM {meta} WHERE name = '` + metaStoreID + `' AND value = ?) AS here,
+		(SELECT r.value FROM {rows} r WHERE r.tbl = ? AND r.name = ? FOR UPDATE) AS tag,
+		(SELECT r.value FROM {rows} r WHERE r.tbl = ? AND r.name = ? FOR UPDATE) AS own,
+		(SELECT {value} FROM {rows} WHERE tbl = ? AND name = ?) AS fence,
+		(SELECT {value} FROM {rows} WHERE tbl = ? AND name = ?) AS look),
+	m AS MATERIALIZED (SELECT here, tag, own, fence, look, COALESCE(here AND tag = ? AND own >= ? AND fence IS NULL, false) AS met FROM l),
+	change AS (UPDATE {rows} r SET value = ? WHERE (SELECT met FROM m) AND r.tbl = ? AND r.name = ?),
+	raise AS (UPDATE {rows} r SET value = ? WHERE (SELECT met FROM m) AND r.tbl = ? AND r.name = ? AND r.value < ?)
+	SELECT met, CASE WHEN NOT met THEN set_config('synchronous_commit', 'off', true) END,
+		CASE WHEN NOT met THEN ` + strings.ReplaceAll(bounded, "value", "tag") + ` END,
+		CASE WHEN NOT met THEN ` + strings.ReplaceAll(bounded, "value", "own") + ` END, fence, look FROM m WHERE here`
+
+// postgresGrantAt is its place among the statements of steps.
+const postgresGrantAt = int(raises << 1)
+
+// postgresSteps are the statements of all shapes, and postgresGrant.
 func postgresSteps() []string {
-	all := make([]string, raises<<1)
+	all := make([]string, postgresGrantAt, postgresGrantAt+1)
 	for i := range all {
 		text, tell := postgresStep, postgresTell
 		for _, part := range []struct {
@@ -93,7 +111,7 @@ func postgresSteps() []string {
 		}
 		all[i] = text + tell
 	}
-	return all
+	return append(all, postgresGrant)
 }
 
 // postgresFind reads the items' rows, or locks them, too, by a step that changes nothing.
@@ -121,6 +139,13 @@ func postgresFind(ctx context.Context, c *sql.Conn, s *Store, items []*item, loc
 // postgresStepRows makes a step by one statement. It is made anew where another process has
 // added a row meanwhile that all else hangs on.
 func postgresStepRows(ctx context.Context, c *sql.Conn, s *Store, step driver.Step, items []*item, locked lockedRows) (driver.Result, error) {
+	if g := grantOf(items); g != nil {
+		met, err := g.try(ctx, c, s)
+		if err != nil {
+			return driver.Result{}, err
+		}
+		return resultOf(step, items, met, func(*item) bool { return true }), nil
+	}
 	for {
 		met, added, err := postgresTry(ctx, c, s, items)
 		if err == nil {
@@ -132,6 +157,62 @@ func postgresStepRows(ctx context.Context, c *sql.Conn, s *Store, step driver.St
 			return driver.Result{}, err
 		}
 	}
+}
+
+// A grant is a step of postgresGrant's form.
+type grant struct{ tag, beat, fence, look *item }
+
+// grantOf returns nil for a step of another form.
+func grantOf(items []*item) *grant {
+	var g grant
+	for _, it := range items {
+		switch {
+		case it.role == each && it.swaps() && it.next != nil && g.tag == nil && g.beat == nil: // locked first, as by all steps
+			g.tag = it
+		case it.role == beats && g.beat == nil:
+			g.beat = it
+		case it.role == absent && g.fence == nil:
+			g.fence = it
+		case it.role == looks && g.look == nil:
+			g.look = it
+		default:
+			return nil
+		}
+	}
+	if g.tag == nil || g.beat == nil || g.fence == nil || g.look == nil {
+		return nil
+	}
+	return &g
+}
+
+// try makes the statement, notes the rows that it tells of, and returns whether the step was done.
+func (g *grant) try(ctx context.Context, c *sql.Conn, s *Store) (met bool, err error) {
+	tag, beat := g.tag, g.beat
+	now := s.textOf(beat.next)
+	args := []any{
+		s.id, tag.Table, tag.Name, beat.Table, beat.Name, g.fence.Table, g.fence.Name, g.look.Table, g.look.Name,
+		s.textOf(tag.old), s.textOf(beat.old), s.textOf(tag.next), tag.Table, tag.Name, now, beat.Table, beat.Name, now,
+	}
+	found := []*item{tag, beat, g.fence, g.look}
+	err = s.read(ctx, c, s.sql.steps[postgresGrantAt], args, false, func(rows *sql.Rows) (here bool, err error) {
+		var values [5]sql.NullString
+		if err := rows.Scan(&met, &values[0], &values[1], &values[2], &values[3], &values[4]); err != nil {
+			return false, err
+		}
+		for i, it := range found {
+			if it.now = nil; met && it != g.look {
+				continue
+			}
+			it.now = &driver.Cell{Known: true}
+			if value := values[i+1]; value.Valid {
+				if it.now.Value, err = s.dialect.value(it.Key, []byte(value.String)); err != nil {
+					return false, err
+				}
+			}
+		}
+		return true, nil
+	})
+	return met, err
 }
 
 // postgresTry makes the statement, notes the rows that it tells of, and returns whether the
