@@ -27,8 +27,9 @@ type certificates struct {
 	files [3]string // with certificate, key, and authorities of clients (may be empty)
 	log   *slog.Logger
 
-	tried   [3][]byte // what the files held last; check's, as is failed
-	failed  string    // what was wrong with that
+	tried   [3][]byte // what the files held last; check's, as are unused and failed
+	unused  error     // why that is not in use; nil: it is
+	failed  string    // what was wrong last
 	current atomic.Pointer[tlsConfigs]
 	bad     atomic.Pointer[string] // what is wrong with the files' contents; nil: nothing
 }
@@ -191,10 +192,10 @@ func (c *certificates) reload(asked bool) error {
 		same = same && bytes.Equal(held[i], c.tried[i])
 	}
 	if same && !asked {
-		return nil
+		return c.unused
 	}
-	if err := c.use(held); err != nil {
-		return err
+	if c.unused = c.use(held); c.unused != nil {
+		return c.unused
 	}
 	c.log.Info("certificates read", "expires", c.current.Load().expires)
 	return nil
