@@ -190,6 +190,16 @@ func noStore(store, data string) error {
 	}
 }
 
+// isNoFile reports whether a store would be made at path: in a directory that is there.
+func isNoFile(path string) bool {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		_, err = os.Stat(filepath.Dir(path))
+		return err == nil
+	}
+	return err == nil && info.Size() == 0
+}
+
 // makesNone reports whether no store may be made where there is none.
 func (o opener) makesNone() bool { return o.keep || o.existing != nil && o.existing() }
 
@@ -220,7 +230,7 @@ func (o opener) dial(ctx context.Context) (driver.Store, error) {
 		return memstore.New(), nil
 	case "bolt":
 		path := boltPath(o.url, o.data)
-		if info, err := os.Stat(path); o.keep && (errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0) {
+		if o.keep && isNoFile(path) {
 			return nil, &driver.WouldChangeError{What: driver.NewStore}
 		}
 		return boltstore.Open(ctx, path, boltstore.Options{Look: o.look})
