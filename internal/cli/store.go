@@ -172,6 +172,7 @@ password: a copy that is found there is refused.`,
 				config, err := server.LoadStore(url, os.LookupEnv)
 				return placeOf(config, server.Existing), err
 			},
+			Answers: server.Answers,
 		})
 		if err == nil {
 			fmt.Fprintf(cmd.ErrOrStderr(), "hapax: done: set store to %s on all nodes, and start them again\n", to.URL)

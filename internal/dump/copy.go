@@ -25,6 +25,9 @@ type CopyOptions struct {
 
 	// At is the place with a URL without secrets, to be looked at: of the copy that was given up.
 	At func(url string) (Place, error)
+
+	// Answers reports whether an error of looking there is the answer of a store that is there.
+	Answers func(error) bool
 }
 
 // Copy makes a store with the same identity of all that is in another one, for good:
@@ -151,6 +154,9 @@ func givenUp(ctx context.Context, gone driver.Retirement, to Place, o CopyOption
 	}
 	if errors.Is(err, hapax.ErrStoreLocked) {
 		return fmt.Errorf("%w: another process has it open, so that it is in use: no other copy is made", gone.Err())
+	}
+	if o.Answers != nil && o.Answers(err) {
+		return fmt.Errorf("%w: it answers, and cannot be looked at (%s), so that it may be in use: no other copy is made unless it is gone; to finish it, run hapax store copy FROM %s", gone.Err(), hapax.Message(err), gone.To)
 	}
 	// A path, or an address of loopback, is another place on another machine.
 	o.Tell(fmt.Sprintf("the copy before, made on %s, cannot be found from here, and is taken to be gone, as --anew says: %s: %s", gone.By, gone.To, hapax.Message(err)))

@@ -25,6 +25,8 @@ func (r *removal) begun(retired bool) {
 	}
 }
 
+var errPassword = fmt.Errorf("%w: the password is wrong", hapax.ErrStoreUnavailable)
+
 // A copy is made anew only where the one before is not found.
 func TestCopyAnewLooksForTheFirst(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -38,6 +40,7 @@ func TestCopyAnewLooksForTheFirst(t *testing.T) {
 		"another store":     {func(first *spot) error { *first = *filledSpot(t); return nil }, "", true},
 		"in use":            {func(*spot) error { return hapax.ErrStoreLocked }, "it is in use", false},
 		"cannot be reached": {func(*spot) error { return hapax.ErrStoreUnavailable }, "", true},
+		"has a password":    {func(*spot) error { return errPassword }, "it answers", false},
 	} {
 		r := newRemoval(t)
 		r.begun(true)
@@ -49,6 +52,8 @@ func TestCopyAnewLooksForTheFirst(t *testing.T) {
 			Anew: true,
 			Tell: func(text string) { told += text },
 			At:   func(url string) (Place, error) { return first.place(url), away },
+
+			Answers: func(err error) bool { return errors.Is(err, errPassword) },
 		})
 		switch {
 		case c.want == "" && err != nil, c.want != "" && (!errors.Is(err, hapax.ErrStoreRetired) || !strings.Contains(err.Error(), c.want) || r.to.store != nil):

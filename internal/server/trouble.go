@@ -50,6 +50,13 @@ func (o opener) explain(err error) error {
 	return &explained{what + ": " + strings.TrimSuffix(detail.Error(), "\n"), err}
 }
 
+// Answers reports whether an error of opening a store is the answer of one that is there: it refuses a password
+// or a right, or shows a certificate that is not trusted.
+func Answers(err error) bool {
+	what, _ := diagnose(err)
+	return what == wrongPassword || what == noRight || what == notTrusted || what == noFileRight
+}
+
 // unreached tells what becomes of a connection with the hosts of a URL, for drivers that
 // had no time left to say why they had none.
 func unreached(store string) error {

@@ -272,3 +272,37 @@ func TestCopyThatNeverWas(t *testing.T) {
 		}
 	})
 }
+
+// A witness that knows the store as it went on in its copy speaks for nobody in the one from before.
+func TestWitnessOfTheCopyInTheStoreFromBefore(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		before, a, b := copiedFleet(t, f)
+		copied := f.store
+		a.stop()
+		b.stop()
+		said, err := witness.Read(a.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.store = before
+		c := f.start("c") // which has used neither
+		time.Sleep(20 * time.Second)
+		for _, settle := range []bool{true, false} {
+			st := witness.Statement{Witness: []witness.Testimony{said}, DryRun: settle}
+			if settle {
+				st.Row = "a"
+				_, err = c.Settle(t.Context(), st)
+			} else {
+				_, err = c.Adopt(t.Context(), st)
+			}
+			if !errors.Is(err, hapax.ErrStoreRetired) || !strings.Contains(err.Error(), "redis://there/0") {
+				t.Errorf("settle: %v: %v", settle, err)
+			}
+		}
+		c.stop()
+		f.on(copied, a, b) // there it speaks as ever
+		if _, err := a.Adopt(t.Context(), witness.Statement{Witness: []witness.Testimony{said}, DryRun: true}); errors.Is(err, hapax.ErrStoreRetired) {
+			t.Error(err)
+		}
+	})
+}

@@ -115,12 +115,10 @@ func (all copies) newTo(known copies) copies {
 	return all
 }
 
-// copiesOf returns the known copies from which a store came.
-func (w *Witness) copiesOf(id string) []driver.Retirement {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+// of returns those from which a store came.
+func (all copies) of(id string) []driver.Retirement {
 	var came []driver.Retirement
-	for _, r := range w.state.Copies {
+	for _, r := range all {
 		if r.Store == id {
 			came = append(came, r)
 		}
@@ -128,10 +126,17 @@ func (w *Witness) copiesOf(id string) []driver.Retirement {
 	return came
 }
 
-// lacking returns the known copies from which a store came, and of which it has no row.
-func (g *Guarded) lacking(ctx context.Context, s store, id string) ([]driver.Retirement, error) {
+// copiesOf returns the known copies from which a store came.
+func (w *Witness) copiesOf(id string) []driver.Retirement {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.state.Copies.of(id)
+}
+
+// lacking returns the copies of which a store has no row.
+func lacking(ctx context.Context, s store, came []driver.Retirement) ([]driver.Retirement, error) {
 	var lacks []driver.Retirement
-	for _, r := range g.witness.copiesOf(id) {
+	for _, r := range came {
 		raw, err := s.Row(ctx, driver.TableGuard, driver.RowCopied(r.Copy))
 		if err != nil {
 			return nil, unavailable(err)
@@ -146,7 +151,12 @@ func (g *Guarded) lacking(ctx context.Context, s store, id string) ([]driver.Ret
 // movedOn returns the latest copy in which this node has used a store, where the one that answers is as it was
 // before; nil: it is not. One that nobody has joined has lost its rows.
 func (g *Guarded) movedOn(ctx context.Context, s store, id string) (*driver.Retirement, error) {
-	lacks, err := g.lacking(ctx, s, id)
+	return movedOn(ctx, s, g.witness.copiesOf(id))
+}
+
+// movedOn returns the latest of the copies from which a store came, where it is as it was before one of them.
+func movedOn(ctx context.Context, s store, came []driver.Retirement) (*driver.Retirement, error) {
+	lacks, err := lacking(ctx, s, came)
 	if err != nil || len(lacks) == 0 {
 		return nil, err
 	}
@@ -177,7 +187,7 @@ func (g *Guarded) learnCopies(ctx context.Context, s store) error {
 
 // tellCopies gives a store the rows of copies again that it has lost.
 func (g *Guarded) tellCopies(ctx context.Context, s store, id string) error {
-	lacks, err := g.lacking(ctx, s, id)
+	lacks, err := lacking(ctx, s, g.witness.copiesOf(id))
 	for _, r := range lacks {
 		if err == nil {
 			err = putRow(ctx, s, driver.TableGuard, driver.RowCopied(r.Copy), r)
@@ -208,6 +218,18 @@ func (g *Guarded) hasMoved(ctx context.Context, s store) (*driver.Retirement, er
 		return nil, unavailable(err)
 	}
 	return g.movedOn(ctx, s, id)
+}
+
+// haveMoved refuses the word of witnesses that know the store as it went on elsewhere.
+func haveMoved(ctx context.Context, s store, id string, files []Testimony) error {
+	for _, t := range files {
+		if gone, err := movedOn(ctx, s, t.said.Copies.of(id)); err != nil {
+			return err
+		} else if gone != nil {
+			return gone.Err()
+		}
+	}
+	return nil
 }
 
 // mayDeclare refuses an operator's word about a store that is retired.

@@ -130,6 +130,9 @@ func (g *Guarded) declare(ctx context.Context, st Statement) (Adoption, error) {
 	if a.StoreID, err = s.StoreID(ctx); err != nil {
 		return a, unavailable(err)
 	}
+	if err := haveMoved(ctx, s, a.StoreID, st.Witness); err != nil {
+		return a, err
+	}
 	wrong, err := g.awaitDeclarable(ctx, s, st.Wait)
 	if err != nil {
 		return a, err
