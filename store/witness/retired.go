@@ -223,9 +223,10 @@ func (g *Guarded) hasMoved(ctx context.Context, s store) (*driver.Retirement, er
 // haveMoved refuses the word of witnesses that know the store as it went on elsewhere.
 func haveMoved(ctx context.Context, s store, id string, files []Testimony) error {
 	for _, t := range files {
-		if gone, err := movedOn(ctx, s, t.said.Copies.of(id)); err != nil {
+		switch gone, err := movedOn(ctx, s, t.said.Copies.of(id)); {
+		case err != nil:
 			return err
-		} else if gone != nil {
+		case gone != nil:
 			return gone.Err()
 		}
 	}
