@@ -2,6 +2,7 @@ package sqlstore_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -119,6 +120,42 @@ func TestGrantBesideTheEndOfItsProcess(t *testing.T) {
 		cells, err := a.KV().Get(t.Context(), driver.Current, own, tag)
 		if err != nil || string(cells[0].Value) != "!" || string(cells[1].Value) != "1" {
 			t.Errorf("the rows are %q and %q, %v", cells[0].Value, cells[1].Value, err)
+		}
+	})
+}
+
+// A grant for a process without a row, or of a tag without one, is none, and no error.
+func TestGrantWithoutItsRows(t *testing.T) {
+	onServers(t, func(t *testing.T, _ *testservers.Server, url string) {
+		s := open(t, url, sqlstore.Options{})
+		own, tag := driver.Key{Table: "t", Name: "own"}, driver.Key{Name: "tag"}
+		step := driver.Step{
+			If:    []driver.Cond{{Key: own, Least: []byte("1")}, {Key: driver.Key{Table: "t", Name: "fence"}}},
+			Raise: []driver.Put{{Key: own, Value: []byte("2")}},
+			Each:  []driver.Change{{Key: tag, Old: driver.Cell{Value: []byte("1"), Known: true}, Next: []byte("2")}},
+			Look:  []driver.Key{{Table: "t", Name: "none"}},
+		}
+		for _, there := range [][]driver.Key{nil, {own}, {tag}} {
+			for _, key := range []driver.Key{own, tag} {
+				cells, err := s.KV().Get(t.Context(), driver.Current, key)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var next []byte
+				if slices.Contains(there, key) {
+					next = []byte("1")
+				}
+				if next == nil && cells[0].Value == nil {
+					continue
+				}
+				if _, err := s.KV().Step(t.Context(), driver.Step{Each: []driver.Change{{Key: key, Old: cells[0], Next: next}}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r, err := s.KV().Step(t.Context(), step)
+			if err != nil || r.Each[0].Done {
+				t.Errorf("with %v alone: %+v, %v", there, r, err)
+			}
 		}
 	})
 }

@@ -87,8 +87,8 @@ var postgresGrant = `WITH l AS MATERIALIZED (SELECT EXISTS (SELECT 1 FROM {meta}
 	change AS (UPDATE {rows} r SET value = ? WHERE (SELECT met FROM m) AND r.tbl = ? AND r.name = ?),
 	raise AS (UPDATE {rows} r SET value = ? WHERE (SELECT met FROM m) AND r.tbl = ? AND r.name = ? AND r.value < ?)
 	SELECT met, CASE WHEN NOT met THEN set_config('synchronous_commit', 'off', true) END,
-		CASE WHEN NOT met THEN ` + strings.ReplaceAll(bounded, "value", "tag") + ` END,
-		CASE WHEN NOT met THEN ` + strings.ReplaceAll(bounded, "value", "own") + ` END, fence, look FROM m WHERE here`
+		CASE WHEN NOT met AND tag IS NOT NULL THEN ` + strings.ReplaceAll(bounded, "value", "tag") + ` END,
+		CASE WHEN NOT met AND own IS NOT NULL THEN ` + strings.ReplaceAll(bounded, "value", "own") + ` END, fence, look FROM m WHERE here`
 
 // postgresGrantAt is its place among the statements of steps.
 const postgresGrantAt = int(raises << 1)
