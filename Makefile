@@ -19,7 +19,7 @@ PACKAGES = ./internal/e2e ./store/... ./internal/server . ./client ./compat/redi
 quick:
 	$(GO) vet ./...
 	$(GO) test -short -vet=off ./...
-	@echo "quick: all is well, but for what was left out: tests with real servers, processes and other programs, long simulations, the race detector, other modules, other systems (make test)"
+	@echo "quick: all is well, but for what was left out: tests with real servers, processes and other programs, long simulations, the examples (make test); the race detector, other systems, other languages (make race, systems, interop)"
 
 # Minutes to be sure (README.md says how many): what is decided by logic, and real servers in a state that is
 # waited for; beside that, the examples. What all of it compiles comes first: at the same time, each would compile it
