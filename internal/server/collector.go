@@ -12,7 +12,7 @@ import (
 // Go collects when there is as much garbage as is in use, which in a server is little: calls
 // over gRPC then take a tenth more processor time. A server that has more in use than this
 // collects as any program does.
-const idleHeap = 32 << 20
+const idleHeap = 16 << 20
 
 // tuneCollector has garbage collected less often, unless GOGC or GOMEMLIMIT tell how.
 var tuneCollector = sync.OnceFunc(func() {
