@@ -400,7 +400,7 @@ func TestStoreThatForgets(t *testing.T) {
 		}
 	}
 	row := missingNode(t, gone.dir, "http://"+living[1].address).Row
-	if r := run(t, gone.dir, "nodes", "settle", row, "--yes", "--server", "http://"+living[1].address, "--floor", strconv.Itoa(floor)); r.code != 0 {
+	if r := speak(t, gone.dir, "nodes", "settle", row, "--yes", "--server", "http://"+living[1].address, "--floor", strconv.Itoa(floor)); r.code != 0 {
 		t.Fatalf("settle: exit code %d, %s", r.code, r.err)
 	}
 	c.restart(gone)

@@ -166,7 +166,7 @@ func TestMissingNode(t *testing.T) {
 				}
 			}
 			settle := func(args ...string) result {
-				return run(t, f.dir, append([]string{"nodes", "settle", row, "--server", f.nodes["a"].url}, args...)...)
+				return speak(t, f.dir, append([]string{"nodes", "settle", row, "--server", f.nodes["a"].url}, args...)...)
 			}
 			if r := settle("--witness-file", filepath.Join(f.dir, "a", "instance"), "--yes"); r.code == 0 {
 				t.Errorf("a file that is no witness is taken: %s%s", r.out, r.err)
@@ -195,7 +195,7 @@ func TestMissingNode(t *testing.T) {
 				}
 			}
 			const floor = 1_000_000
-			dry := run(t, f.dir, "adopt", "--server", f.nodes["a"].url, "--floor", fmt.Sprint(floor), "--dry-run", "--json")
+			dry := speak(t, f.dir, "adopt", "--server", f.nodes["a"].url, "--floor", fmt.Sprint(floor), "--dry-run", "--json")
 			var raised struct {
 				Tag      string
 				From, To int64 `json:",string"`
@@ -207,7 +207,7 @@ func TestMissingNode(t *testing.T) {
 			if err := f.use("a"); err == nil {
 				t.Error("a issues after a dry run")
 			}
-			if r := run(t, f.dir, "nodes", "settle", row, "--server", f.nodes["a"].url, "--floor", fmt.Sprint(floor), "--yes"); r.code != 0 {
+			if r := speak(t, f.dir, "nodes", "settle", row, "--server", f.nodes["a"].url, "--floor", fmt.Sprint(floor), "--yes"); r.code != 0 {
 				t.Fatalf("settle: exit code %d, %s%s", r.code, r.out, r.err)
 			}
 			f.awaitHealed("after a floor was stated")

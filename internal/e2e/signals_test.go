@@ -178,7 +178,7 @@ func TestSignalsAgree(t *testing.T) {
 		b := startSignaller(t, dir, store.URL, "b", "--heal", "manual")
 		fenced.state, fenced.code = "fenced", hapax.ErrFenced.Code()
 		b.agree("another one is fenced", fenced)
-		if r := run(t, dir, "adopt", "--server", b.url, "--yes"); r.code != 0 {
+		if r := speak(t, dir, "adopt", "--server", b.url, "--yes"); r.code != 0 {
 			t.Fatalf("adopt: %s%s", r.out, r.err)
 		}
 		a.agree("it serves again", serves)
@@ -222,7 +222,7 @@ func TestSignalsAgree(t *testing.T) {
 			t.Fatal(err)
 		}
 		a.agree("it was wiped", signals{code: hapax.ErrStoreReplaced.Code(), state: "refusing", why: "the store", command: "hapax adopt", fenced: true})
-		if r := run(t, dir, "adopt", "--server", a.url, "--yes"); r.code != 0 {
+		if r := speak(t, dir, "adopt", "--server", a.url, "--yes"); r.code != 0 {
 			t.Fatalf("adopt: %s%s", r.out, r.err)
 		}
 		a.agree("it serves again", serves)
