@@ -13,7 +13,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/client"
 	"github.com/hapax-id/hapax/internal/server"
-	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/service/health"
 	"github.com/hapax-id/hapax/internal/signals"
 )
 
@@ -147,14 +147,14 @@ func diagnoses(st client.Status) (all []server.Diagnosis) {
 		if st.Code == "" {
 			add(server.HarmNone, "outage budget", budgetText(b), "", "")
 		} else {
-			add(server.HarmSoon, "outage budget", budgetText(b), "", signals.SeeAlarm(service.AlarmBudget))
+			add(server.HarmSoon, "outage budget", budgetText(b), "", signals.SeeAlarm(health.AlarmBudget))
 		}
 	}
 	for _, f := range st.Forecasts {
-		if slices.ContainsFunc(st.Alarms, func(a client.Alarm) bool { return a.Name == service.AlarmForecast && a.About == f.Name }) {
+		if slices.ContainsFunc(st.Alarms, func(a client.Alarm) bool { return a.Name == health.AlarmForecast && a.About == f.Name }) {
 			continue // it is told above
 		}
-		add(server.HarmSoon, "forecast", fmt.Sprintf("%s of the %s %s will be used up at %s", service.Ending(f.What), f.Kind, f.Name, f.Ends.UTC().Format(time.RFC3339)), "", signals.SeeAlarm(service.AlarmForecast))
+		add(server.HarmSoon, "forecast", fmt.Sprintf("%s of the %s %s will be used up at %s", health.Ending(f.What), f.Kind, f.Name, f.Ends.UTC().Format(time.RFC3339)), "", signals.SeeAlarm(health.AlarmForecast))
 	}
 	for _, n := range lost(st.Nodes) {
 		add(server.HarmWeak, "nodes", fmt.Sprintf("%s at %s fell silent, and has not come back", n.Name, dash(n.Address)), "start it again, unless it is gone for good", signals.SeeAlert("HapaxDown"))

@@ -10,7 +10,7 @@ import (
 
 	"github.com/hapax-id/hapax/client"
 	"github.com/hapax-id/hapax/internal/server"
-	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/service/health"
 )
 
 // Where a package runs the service, its settings are looked at, unless others are named.
@@ -82,7 +82,7 @@ func TestDiagnoses(t *testing.T) {
 	st := client.Status{
 		State: "serving", Budget: &client.Budget{Kind: "tag", Name: "orders", Seconds: 8},
 		Forecasts: []client.Forecast{{What: "reader", Kind: "tag", Name: "cust", Ends: ends}, {What: "workers", Kind: "pool", Name: "p", Ends: ends}},
-		Alarms:    []client.Alarm{{Name: service.AlarmForecast, About: "cust", Detail: "soon", See: "x"}},
+		Alarms:    []client.Alarm{{Name: health.AlarmForecast, About: "cust", Detail: "soon", See: "x"}},
 	}
 	find := func(part string) (all []server.Diagnosis) {
 		for _, d := range diagnoses(st) {

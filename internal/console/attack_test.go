@@ -22,8 +22,8 @@ import (
 	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/fleet"
 	"github.com/hapax-id/hapax/internal/patience"
-	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/internal/service/health"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/witness"
@@ -104,11 +104,11 @@ const markup = `<script>alert(1)</script><a href="javascript:alert(1)">x</a>` + 
 func hostileFacts() facts {
 	f := facts{
 		Name: markup, Address: markup, Version: markup, Now: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC), Code: markup, Why: markup, Command: markup, Rate: 1e308,
-		Readiness: service.Readiness{
+		Readiness: health.Readiness{
 			State: markup, Store: markup, See: "javascript:alert(1)#" + markup, Budget: &api.Budget{Kind: markup, Name: markup, Seconds: -1e300},
 			Alarms:    []api.Alarm{{Name: markup, About: markup, Detail: markup, See: "javascript:alert(1)"}},
 			Forecasts: []api.Forecast{{What: markup, Kind: markup, Name: markup}},
-			Cannot:    make([]api.Lack, 1000), Beside: map[string]service.Readiness{markup: {State: markup}},
+			Cannot:    make([]api.Lack, 1000), Beside: map[string]health.Readiness{markup: {State: markup}},
 		},
 		Tags: []tagFacts{{Name: markup, Rate: 1e-300, Remaining: 1 << 62}, {Name: "orders", Rate: -1, Issued: -1 << 63}},
 		Pools: []poolFacts{
@@ -118,7 +118,7 @@ func hostileFacts() facts {
 		Log: []Entry{
 			{Text: markup, About: markup, Alarm: markup, See: "//evil.example/#store-lost"},
 			{Text: markup, Subject: "javascript:alert(1)"},
-			{Text: markup, Subject: markup, Alarm: service.AlarmFloor},
+			{Text: markup, Subject: markup, Alarm: health.AlarmFloor},
 			{Subject: markup, Pool: true},
 		},
 		Longer: [][]sample{{{At: -1 << 63, Rate: -1}}, {{At: 1<<63 - 1}}, {}, {}},

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax/internal/build"
-	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/service/health"
 )
 
 // Limits on a node's account of itself.
@@ -19,20 +19,20 @@ const (
 
 // facts are what a node tells of itself, to its own pages and to other nodes.
 type facts struct {
-	Name      string            `json:"name"`
-	Address   string            `json:"address,omitempty"`
-	Version   string            `json:"version"`
-	Now       time.Time         `json:"now"`
-	Readiness service.Readiness `json:"readiness"`
-	Code      string            `json:"code,omitempty"`
-	Why       string            `json:"why,omitempty"`
-	Command   string            `json:"command,omitempty"`
-	Rate      float64           `json:"rate"` // numbers a second
-	Tags      []tagFacts        `json:"tags"`
-	Pools     []poolFacts       `json:"pools"`
-	Samples   []sample          `json:"samples,omitempty"` // of the shortest range
-	Longer    [][]sample        `json:"longer,omitempty"`  // of the others
-	Log       []Entry           `json:"log,omitempty"`
+	Name      string           `json:"name"`
+	Address   string           `json:"address,omitempty"`
+	Version   string           `json:"version"`
+	Now       time.Time        `json:"now"`
+	Readiness health.Readiness `json:"readiness"`
+	Code      string           `json:"code,omitempty"`
+	Why       string           `json:"why,omitempty"`
+	Command   string           `json:"command,omitempty"`
+	Rate      float64          `json:"rate"` // numbers a second
+	Tags      []tagFacts       `json:"tags"`
+	Pools     []poolFacts      `json:"pools"`
+	Samples   []sample         `json:"samples,omitempty"` // of the shortest range
+	Longer    [][]sample       `json:"longer,omitempty"`  // of the others
+	Log       []Entry          `json:"log,omitempty"`
 }
 
 // tagFacts are what a node has of a tag; of a snowflake tag they are its pool's.

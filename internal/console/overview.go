@@ -11,7 +11,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api"
-	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/service/health"
 	"github.com/hapax-id/hapax/store/witness"
 )
 
@@ -65,13 +65,13 @@ type nodeAlarm struct {
 func aboutLink(nodes []nodeView, alarm, about string) string {
 	kind := api.KindTag
 	switch alarm {
-	case service.AlarmRollback, service.AlarmSkew, service.AlarmWorkers, service.AlarmPoisoned:
+	case health.AlarmRollback, health.AlarmSkew, health.AlarmWorkers, health.AlarmPoisoned:
 		kind = api.KindPool
-	case service.AlarmCannot, service.AlarmBudget, service.AlarmForecast:
+	case health.AlarmCannot, health.AlarmBudget, health.AlarmForecast:
 		if !uses(nodes, api.KindTag, about) && uses(nodes, api.KindPool, about) {
 			kind = api.KindPool
 		}
-	case service.AlarmFloor, service.AlarmUnreadable:
+	case health.AlarmFloor, health.AlarmUnreadable:
 	default:
 		return ""
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api"
-	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/service/health"
 )
 
 // What is the same on several nodes is told once, with the names of all.
@@ -29,15 +29,15 @@ func TestTogether(t *testing.T) {
 func TestAboutLink(t *testing.T) {
 	nodes := []nodeView{{}, {Facts: &facts{Tags: []tagFacts{{Name: "orders"}, {Name: "both"}}, Pools: []poolFacts{{Name: "shop"}, {Name: "both"}}}}}
 	for _, tt := range []struct{ alarm, about, want string }{
-		{service.AlarmCannot, "orders", "tag?name=orders"},
-		{service.AlarmCannot, "shop", "workers?pool=shop"},
-		{service.AlarmBudget, "both", "tag?name=both"},
-		{service.AlarmForecast, "in no node", "tag?name=in+no+node"},
-		{service.AlarmWorkers, "orders", "workers?pool=orders"},
-		{service.AlarmFloor, "a&b", "tag?name=a%26b"},
-		{service.AlarmPlugin, "orders", ""},
-		{service.AlarmStoreLost, "", ""},
-		{service.AlarmCannot, "", ""},
+		{health.AlarmCannot, "orders", "tag?name=orders"},
+		{health.AlarmCannot, "shop", "workers?pool=shop"},
+		{health.AlarmBudget, "both", "tag?name=both"},
+		{health.AlarmForecast, "in no node", "tag?name=in+no+node"},
+		{health.AlarmWorkers, "orders", "workers?pool=orders"},
+		{health.AlarmFloor, "a&b", "tag?name=a%26b"},
+		{health.AlarmPlugin, "orders", ""},
+		{health.AlarmStoreLost, "", ""},
+		{health.AlarmCannot, "", ""},
 		{"of a later version", "orders", ""},
 	} {
 		if got := aboutLink(nodes, tt.alarm, tt.about); got != tt.want {
@@ -49,7 +49,7 @@ func TestAboutLink(t *testing.T) {
 // The overview's first sentence tells a fence from a trouble that leaves grants coming.
 func TestVerdict(t *testing.T) {
 	node := func(ready, fenced bool) nodeView {
-		return nodeView{Facts: &facts{Readiness: service.Readiness{Ready: ready, Fenced: fenced}}}
+		return nodeView{Facts: &facts{Readiness: health.Readiness{Ready: ready, Fenced: fenced}}}
 	}
 	for _, tt := range []struct {
 		name        string

@@ -21,8 +21,8 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api"
-	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/internal/service/health"
 )
 
 //go:embed templates/*.html
@@ -191,7 +191,7 @@ var funcs = template.FuncMap{
 		return slices.ContainsFunc(all, func(f bitField) bool { return f.Width < 4*bitWidth })
 	},
 	"page": pageOf, "sparkOf": newSpark,
-	"short": shown, "see": seeLink, "seconds": func(s float64) time.Duration { return api.Budget{Seconds: s}.Lasts() }, "ending": service.Ending,
+	"short": shown, "see": seeLink, "seconds": func(s float64) time.Duration { return api.Budget{Seconds: s}.Lasts() }, "ending": health.Ending,
 	"until": func(t time.Time) string { return span(max(0, time.Until(t))) },
 	"years": func(t time.Time) string { return fmt.Sprintf("%.1f years", time.Until(t).Hours()/24/365.25) },
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/ondemand"
 	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/service/health"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/witness"
@@ -86,9 +87,9 @@ func OpenRows[T Table](ctx context.Context, h *Host, system, name string, open f
 }
 
 // AdoptCommand tells by which command an operator decides about a row that is refused,
-// whose key stands for service.AdoptKey.
+// whose key stands for health.AdoptKey.
 func AdoptCommand(system string) string {
-	return "find out why the row went back, and run hapax adopt --foreign " + system + " " + service.AdoptKey
+	return "find out why the row went back, and run hapax adopt --foreign " + system + " " + health.AdoptKey
 }
 
 // System names the system in commands.

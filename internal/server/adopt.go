@@ -11,7 +11,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api"
-	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/service/health"
 	"github.com/hapax-id/hapax/store/boltstore"
 	"github.com/hapax-id/hapax/store/witness"
 )
@@ -65,7 +65,7 @@ func (a *Adopter) Adopt(ctx context.Context, st witness.Statement) (Adoption, er
 		if err != nil {
 			return found, err
 		}
-		found.Differences, found.Moved = moved.Differences, service.RaisedOf(moved.Raised)
+		found.Differences, found.Moved = moved.Differences, health.RaisedOf(moved.Raised)
 		if st.DryRun && len(found.Differences) > 0 {
 			return found, nil // the store cannot be opened before
 		}
@@ -84,7 +84,7 @@ func (a *Adopter) Adopt(ctx context.Context, st witness.Statement) (Adoption, er
 		declare = a.guard.Settle
 	}
 	adoption, err := declare(ctx, st)
-	found.Adoption = service.AdoptionOf(adoption)
+	found.Adoption = health.AdoptionOf(adoption)
 	return found, err
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/mount"
-	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/service/health"
 	"github.com/hapax-id/hapax/store/driver"
 )
 
@@ -39,7 +39,7 @@ func AdoptForeign(ctx context.Context, c Config, system, key string, margin int6
 	if err == nil {
 		var found driver.Foreign
 		found, err = table.Adopt(ctx, key, margin, dryRun)
-		a, err = service.ForeignAdoptionOf(found), errors.Join(err, table.Close())
+		a, err = health.ForeignAdoptionOf(found), errors.Join(err, table.Close())
 	}
 	return a, errors.Join(err, w.Close())
 }

@@ -17,7 +17,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api"
-	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/service/health"
 )
 
 // sights is what the server sees beside its service that is to raise alarms.
@@ -30,19 +30,19 @@ type sights struct {
 }
 
 // conditions returns what is to raise alarms.
-func (w *sights) conditions(now time.Time) (all []service.Condition) {
+func (w *sights) conditions(now time.Time) (all []health.Condition) {
 	if w.certs != nil {
 		if ends := w.certs.current.Load().expires; ends.Sub(now) < w.within {
-			all = append(all, service.Condition{Alarm: service.AlarmCertificate, Detail: "the certificate ends at " + ends.UTC().Format(time.RFC3339)})
+			all = append(all, health.Condition{Alarm: health.AlarmCertificate, Detail: "the certificate ends at " + ends.UTC().Format(time.RFC3339)})
 		}
 		if bad := w.certs.bad.Load(); bad != nil {
-			all = append(all, service.Condition{Alarm: service.AlarmCertificateBad, Detail: *bad})
+			all = append(all, health.Condition{Alarm: health.AlarmCertificateBad, Detail: *bad})
 		}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.config != "" {
-		all = append(all, service.Condition{Alarm: service.AlarmConfig, Detail: w.config})
+		all = append(all, health.Condition{Alarm: health.AlarmConfig, Detail: w.config})
 	}
 	return all
 }

@@ -18,7 +18,7 @@ import (
 
 	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/patience"
-	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/service/health"
 )
 
 // An alarm goes to the command and to the URL, again where that fails, and nothing
@@ -48,11 +48,11 @@ func TestAlarmsAreDelivered(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.node, n.pause = "here", time.Millisecond
-	n.notify(api.Alarm{Name: service.AlarmStoreLost, Detail: "it is away", See: "docs/runbook.md#store-lost"}, true)
+	n.notify(api.Alarm{Name: health.AlarmStoreLost, Detail: "it is away", See: "docs/runbook.md#store-lost"}, true)
 	check := func(what, text string) {
 		t.Helper()
 		var got notice
-		if err := json.Unmarshal([]byte(text), &got); err != nil || got.Name != service.AlarmStoreLost || got.State != "raised" || got.Node != "here" || got.Detail != "it is away" || got.See == "" {
+		if err := json.Unmarshal([]byte(text), &got); err != nil || got.Name != health.AlarmStoreLost || got.State != "raised" || got.Node != "here" || got.Detail != "it is away" || got.See == "" {
 			t.Errorf("%s got %s: %v", what, text, err)
 		}
 	}
@@ -72,7 +72,7 @@ func TestAlarmsAreDelivered(t *testing.T) {
 		t.Errorf("the command's environment is %s: %v", env, err)
 	}
 	web.Close()
-	n.notify(api.Alarm{Name: service.AlarmStoreLost}, false)
+	n.notify(api.Alarm{Name: health.AlarmStoreLost}, false)
 	patience.Until(t, "the log says that it could not be delivered", func() bool {
 		return strings.Contains(log.String(), "an alarm could not be delivered")
 	})
@@ -122,7 +122,7 @@ func TestBadReceivers(t *testing.T) {
 			n.pause, n.timeout = time.Millisecond, 100*time.Millisecond
 			const all = 1000
 			for range all {
-				n.notify(api.Alarm{Name: service.AlarmCannot}, true) // returns at once
+				n.notify(api.Alarm{Name: health.AlarmCannot}, true) // returns at once
 			}
 			if lost := strings.Count(log.String(), "alarms wait already"); lost < all-maxNotices-all/10 && name == "hangs" {
 				t.Errorf("%d of %d alarms do not wait", lost, all)
@@ -152,7 +152,7 @@ func TestHangingCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.pause, n.timeout = time.Millisecond, time.Second
-	n.notify(api.Alarm{Name: service.AlarmCannot}, true)
+	n.notify(api.Alarm{Name: health.AlarmCannot}, true)
 	patience.Until(t, "the log says that it could not be delivered", func() bool { return strings.Contains(log.String(), "signal: killed") })
 	n.close()
 	pid, err := os.ReadFile(child)
@@ -181,12 +181,12 @@ func TestCertificateAlarms(t *testing.T) {
 		}
 	}
 	check(ends.Add(-25 * time.Hour))
-	check(ends.Add(-23*time.Hour), service.AlarmCertificate)
-	check(ends.Add(time.Hour), service.AlarmCertificate)
+	check(ends.Add(-23*time.Hour), health.AlarmCertificate)
+	check(ends.Add(time.Hour), health.AlarmCertificate)
 	w.certs.bad.Store(new("no key"))
-	check(ends.Add(-25*time.Hour), service.AlarmCertificateBad)
+	check(ends.Add(-25*time.Hour), health.AlarmCertificateBad)
 	w.configRead("a key is misspelt")
-	check(ends.Add(-25*time.Hour), service.AlarmCertificateBad, service.AlarmConfig)
+	check(ends.Add(-25*time.Hour), health.AlarmCertificateBad, health.AlarmConfig)
 }
 
 // A lockedBuffer is a log that is read while it is written.

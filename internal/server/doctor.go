@@ -12,7 +12,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/build"
-	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/service/health"
 	"github.com/hapax-id/hapax/internal/signals"
 	"github.com/hapax-id/hapax/store/driver"
 )
@@ -108,7 +108,7 @@ func (d *doctor) disk() {
 	took, err := syncTime(d.c.Data)
 	switch {
 	case err != nil:
-		d.add(HarmDanger, "disk", fmt.Sprintf("%s: %v", d.c.Data, err), "make room, or give the user the right to write", signals.SeeAlarm(service.AlarmDiskFull))
+		d.add(HarmDanger, "disk", fmt.Sprintf("%s: %v", d.c.Data, err), "make room, or give the user the right to write", signals.SeeAlarm(health.AlarmDiskFull))
 	case took > maxSync:
 		d.add(HarmWeak, "disk", fmt.Sprintf("%s takes %v to write durably, which each grant waits for", d.c.Data, took.Round(time.Millisecond)), "use a faster disk for data or witness", "")
 	default:
@@ -151,7 +151,7 @@ func (d *doctor) files() {
 		limits = append(limits, &c.RESPConnections)
 	}
 	if share, lowered := fit(files, c.listeners(), limits...); lowered {
-		d.add(HarmWeak, "open files", fmt.Sprintf("the limit of %d allows %d connections for each listener, fewer than the settings", files, share), "raise it (ulimit -n, LimitNOFILE); this is that of this shell, and the server's may differ", signals.SeeAlarm(service.AlarmConnections))
+		d.add(HarmWeak, "open files", fmt.Sprintf("the limit of %d allows %d connections for each listener, fewer than the settings", files, share), "raise it (ulimit -n, LimitNOFILE); this is that of this shell, and the server's may differ", signals.SeeAlarm(health.AlarmConnections))
 		return
 	}
 	d.add(HarmNone, "open files", fmt.Sprintf("the limit is %d", files), "", "")
@@ -167,9 +167,9 @@ func (d *doctor) certificate(now time.Time) {
 	detail := "the certificate ends at " + ends.UTC().Format(time.RFC3339)
 	switch left := ends.Sub(now); {
 	case left <= 0:
-		d.add(HarmDanger, "certificate", detail, "put a new one in place", signals.SeeAlarm(service.AlarmCertificate))
+		d.add(HarmDanger, "certificate", detail, "put a new one in place", signals.SeeAlarm(health.AlarmCertificate))
 	case left < d.c.AlarmCertificate:
-		d.add(HarmSoon, "certificate", detail, "put a new one in place", signals.SeeAlarm(service.AlarmCertificate))
+		d.add(HarmSoon, "certificate", detail, "put a new one in place", signals.SeeAlarm(health.AlarmCertificate))
 	default:
 		d.add(HarmNone, "certificate", detail, "", "")
 	}
@@ -213,7 +213,7 @@ func (d *doctor) store(ctx context.Context, running bool) {
 		if apart < 0 {
 			way = "behind"
 		}
-		d.add(HarmDanger, "clock", fmt.Sprintf("this machine's clock is %v %s the store's", apart.Abs().Round(time.Millisecond), way), "set both by NTP", signals.SeeAlarm(service.AlarmSkew))
+		d.add(HarmDanger, "clock", fmt.Sprintf("this machine's clock is %v %s the store's", apart.Abs().Round(time.Millisecond), way), "set both by NTP", signals.SeeAlarm(health.AlarmSkew))
 	} else {
 		d.add(HarmNone, "clock", fmt.Sprintf("within %v of the store's, which answers in %v", (apart.Abs()+took).Round(time.Millisecond), took.Round(10*time.Microsecond)), "", "")
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/define"
+	"github.com/hapax-id/hapax/internal/service/health"
 	"github.com/hapax-id/hapax/internal/signals"
 	"github.com/hapax-id/hapax/store/driver"
 )
@@ -16,7 +17,7 @@ const maxDoctorFloors = 100
 
 // floors compares the marks of tags with the columns that their numbers are written to.
 func (d *doctor) floors(ctx context.Context, store driver.Store) {
-	see, read := signals.SeeAlarm(service.AlarmFloor), 0
+	see, read := signals.SeeAlarm(health.AlarmFloor), 0
 	for after := ""; ; {
 		page, err := store.Tags(ctx, after, service.MaxPage)
 		if err != nil {
@@ -26,7 +27,7 @@ func (d *doctor) floors(ctx context.Context, store driver.Store) {
 			after = t.Name
 			if t.Kind == hapax.KindUnreadable {
 				if _, err := store.Tag(ctx, t.Name); err != nil {
-					d.add(HarmDanger, "tags", hapax.Message(err), "correct the row", signals.SeeAlarm(service.AlarmUnreadable))
+					d.add(HarmDanger, "tags", hapax.Message(err), "correct the row", signals.SeeAlarm(health.AlarmUnreadable))
 				}
 				continue
 			}

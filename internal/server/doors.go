@@ -19,6 +19,7 @@ import (
 	"github.com/hapax-id/hapax/internal/mount"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/internal/service/health"
 	"github.com/hapax-id/hapax/store/witness"
 )
 
@@ -175,15 +176,15 @@ func tellReadiness(w http.ResponseWriter, r *http.Request, a mount.Answer) {
 		issuing, modes = []*service.Service{svc}, nil
 	}
 	all := struct {
-		service.Readiness
-		Modes map[string]service.Readiness `json:"modes,omitempty"`
-	}{Readiness: service.Readiness{Ready: true, State: string(witness.Serving), Store: "ok"}}
+		health.Readiness
+		Modes map[string]health.Readiness `json:"modes,omitempty"`
+	}{Readiness: health.Readiness{Ready: true, State: string(witness.Serving), Store: "ok"}}
 	for _, svc := range issuing {
 		all.Readiness = all.And(svc.Readiness(r.Context()))
 	}
 	for name, svc := range modes {
 		if all.Modes == nil {
-			all.Modes = map[string]service.Readiness{}
+			all.Modes = map[string]health.Readiness{}
 		}
 		mode := svc.Readiness(r.Context()).Bare()
 		all.Modes[name] = mode

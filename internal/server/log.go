@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax/internal/build"
-	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/service/health"
 	"github.com/hapax-id/hapax/internal/signals"
 )
 
@@ -51,7 +51,7 @@ func newHeaded(h slog.Handler) headed {
 
 func (h headed) Handle(ctx context.Context, r slog.Record) error {
 	h.head(ctx)
-	if r.Level >= slog.LevelWarn && r.Message != service.AlarmRaised { // which says where by itself
+	if r.Level >= slog.LevelWarn && r.Message != health.AlarmRaised { // which says where by itself
 		code, told := "", false
 		r.Attrs(func(a slog.Attr) bool {
 			switch a.Key {

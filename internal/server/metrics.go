@@ -3,17 +3,17 @@ package server
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/service/health"
 )
 
 // maxTokenSeries bounds how many tokens have counts of their own.
 const maxTokenSeries = 100
 
 var (
-	descExpiry   = service.Describe(service.Gauge, "hapax_certificate_expiry_timestamp_seconds", "When the certificate that the listeners show ends, in Unix time; there without TLS not.")
-	descRequests = service.Describe(service.Counter, "hapax_token_requests_total", "Requests made with a token. The first 100 have labels of their own.", "token")
-	descRefused  = service.Describe(service.Counter, "hapax_token_refused_total", "Requests refused for a limit of their token.", "token")
-	descNumbers  = service.Describe(service.Counter, "hapax_token_numbers_total", "Numbers asked for with a token.", "token")
+	descExpiry   = health.Describe(health.Gauge, "hapax_certificate_expiry_timestamp_seconds", "When the certificate that the listeners show ends, in Unix time; there without TLS not.")
+	descRequests = health.Describe(health.Counter, "hapax_token_requests_total", "Requests made with a token. The first 100 have labels of their own.", "token")
+	descRefused  = health.Describe(health.Counter, "hapax_token_refused_total", "Requests refused for a limit of their token.", "token")
+	descNumbers  = health.Describe(health.Counter, "hapax_token_numbers_total", "Numbers asked for with a token.", "token")
 )
 
 // otherTokens is the label of the tokens that have none of their own.

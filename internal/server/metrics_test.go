@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/internal/service/health"
 )
 
 // Every metric of a scrape is one that the documentation lists, with its type; and those
@@ -34,7 +34,7 @@ func TestScrapeIsDocumented(t *testing.T) {
 	ask("/v1/tags/missing/nothing")
 	page := ask("/metrics")
 	known := map[string]string{}
-	for _, m := range service.Metrics() {
+	for _, m := range health.Metrics() {
 		known[m.Name] = m.Type
 	}
 	seen := map[string]bool{}

@@ -22,6 +22,7 @@ import (
 	"github.com/hapax-id/hapax/internal/durable"
 	"github.com/hapax-id/hapax/internal/ledger"
 	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/service/health"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/leasecache"
 	"github.com/hapax-id/hapax/store/witness"
@@ -202,7 +203,7 @@ func (n *Node) changed(st witness.Status) {
 		return
 	}
 	args = append(args, "code", string(st.Code), "err", st.Why)
-	see, command := service.Advise(st)
+	see, command := health.Advise(st)
 	if command != "" {
 		args = append(args, "do", command)
 	}

@@ -28,6 +28,7 @@ import (
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
 	"github.com/hapax-id/hapax/internal/service/define"
+	"github.com/hapax-id/hapax/internal/service/health"
 )
 
 // strangersGrace is how long a stop waits for clients that have shown nothing.
@@ -124,7 +125,7 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	var svc *service.Service // for those that tell it their findings
 	policy.ReportWrong(func(w auth.WrongToken) {
 		if w.Wrong >= manyWrong {
-			svc.Happened(service.AlarmWrongTokens, fmt.Sprintf("%d wrong tokens in a minute from %s", w.Wrong, w.From))
+			svc.Happened(health.AlarmWrongTokens, fmt.Sprintf("%d wrong tokens in a minute from %s", w.Wrong, w.From))
 		}
 		log.Warn("a wrong token was shown", "address", w.From, "in_this_minute", w.Wrong, "suppressed", w.Suppressed)
 	})

@@ -17,8 +17,8 @@ import (
 	"github.com/hapax-id/hapax/internal/api/httpapi"
 	"github.com/hapax-id/hapax/internal/api/rpcapi"
 	"github.com/hapax-id/hapax/internal/gate"
-	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/internal/service/health"
 )
 
 // Limits of the HTTP listeners that have no setting.
@@ -106,7 +106,7 @@ func (s *server) gated(l net.Listener, policy *auth.Policy) net.Listener {
 // crowded tells of a connection that was refused.
 func (s *server) crowded() {
 	s.config.crowded()
-	s.service.Happened(service.AlarmConnections, "connections are refused: there are as many as the settings, or the limit on open files, allow")
+	s.service.Happened(health.AlarmConnections, "connections are refused: there are as many as the settings, or the limit on open files, allow")
 }
 
 // isOwnHost reports whether a Host is a name of this server: an address, which no

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/service/health"
 	"github.com/hapax-id/hapax/internal/service/watch"
 	"github.com/hapax-id/hapax/store/witness"
 	"github.com/hapax-id/hapax/strategy"
@@ -24,7 +25,7 @@ type core struct {
 	began      time.Time
 	engine     *hapax.EngineClock // what leases go by: a wall clock that is set back shortens none
 	strategies *strategy.Registry
-	metrics    *metrics
+	metrics    *health.Counters
 
 	// observe is the one way up: parts tell of events, and know nothing of the listeners.
 	observe func(hapax.Event)
@@ -172,20 +173,7 @@ func (c *core) KnownStore(ctx context.Context) (string, error) {
 }
 
 // Guard returns the guard around the store; nil where there is none.
-func (c *core) Guard() *witness.Guarded {
-	g, _ := c.store.Store.(*witness.Guarded)
-	return g
-}
-
-// trouble returns what keeps the store from granting, as far as is known.
-func (c *core) trouble() error {
-	if g := c.Guard(); g != nil {
-		if st := g.Status(); !st.Ready() {
-			return statusError{st}
-		}
-	}
-	return c.store.Trouble()
-}
+func (c *core) Guard() *witness.Guarded { return health.GuardOf(c.store) }
 
 // explain tells callers who wait for a grant that it is the store which keeps
 // them waiting.
@@ -194,7 +182,7 @@ func (c *core) explain(err error) error {
 	if !ok || !errors.Is(w.Cause, hapax.ErrRefillPending) {
 		return err
 	}
-	if trouble := c.trouble(); trouble != nil && watch.IsAway(trouble) {
+	if trouble := health.Trouble(c.store); trouble != nil && watch.IsAway(trouble) {
 		return &hapax.WaitError{Cause: trouble, Context: w.Context}
 	}
 	return err

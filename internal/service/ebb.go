@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/service/health"
 )
 
 const (
@@ -46,7 +47,7 @@ func (eb *ebbs) Ebb(ctx context.Context) {
 	all = slices.DeleteFunc(all, func(e ebbing) bool {
 		now := e.segment.Stats()
 		rate := float64(now.Issued-e.before.Issued) / ebbSample.Seconds()
-		if lasts(float64(now.Remaining), rate) > time.Until(deadline) {
+		if health.Lasts(float64(now.Remaining), rate) > time.Until(deadline) {
 			return true
 		}
 		e.dry.Store(true) // before it is: its first refusal must not have it opened anew
@@ -80,6 +81,17 @@ func (l *line) began(n int) {
 	}
 }
 
+// Leave has Readiness say from now on that the service is not ready, and those of
+// foreign systems beside it; they serve on.
+func (s *Service) Leave() {
+	if s.Monitor.Leave() {
+		s.spawn(func() { s.slacken(s.life) })
+	}
+	for _, other := range s.opts.Beside {
+		other.Leave()
+	}
+}
+
 // ebbShare is the part of a second's numbers that a tag has in hand once it ebbs.
 const ebbShare = 50
 
@@ -89,7 +101,7 @@ func (eb *ebbs) slacken(ctx context.Context) {
 	busy := eb.requested()
 	rates := map[*hapax.Segment]float64{}
 	for _, l := range busy {
-		rates[l.segment] = l.rate.now()
+		rates[l.segment] = l.rate.PerSecond()
 	}
 	for _, e := range eb.shared(ctx, busy) {
 		e.segment.Ebb(max(1, int64(rates[e.segment]/ebbShare)))
@@ -100,11 +112,11 @@ func (eb *ebbs) slacken(ctx context.Context) {
 func (eb *ebbs) requested() []*line {
 	var busy []*line
 	for l := range eb.tags.all() {
-		if l.segment != nil && l.rate.now() > 0 && l.segment.Stats().Remaining > 0 {
+		if l.segment != nil && l.rate.PerSecond() > 0 && l.segment.Stats().Remaining > 0 {
 			busy = append(busy, l)
 		}
 	}
-	slices.SortFunc(busy, func(a, b *line) int { return cmp.Compare(b.rate.now(), a.rate.now()) })
+	slices.SortFunc(busy, func(a, b *line) int { return cmp.Compare(b.rate.PerSecond(), a.rate.PerSecond()) })
 	return busy[:min(len(busy), maxEbbing)]
 }
 

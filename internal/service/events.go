@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/service/health"
 	"github.com/hapax-id/hapax/strategy"
 )
 
@@ -90,12 +91,12 @@ func (s *Service) observe(e hapax.Event) {
 	if s.opts.Observer != nil {
 		s.opts.Observer(e)
 	}
-	s.metrics.event(e, s.poolLabel(e.Pool))
+	s.metrics.Happened(e, s.poolLabel(e.Pool))
 	switch e.Kind {
 	case hapax.EventRollback:
-		s.alarms.happened(AlarmRollback, fmt.Sprintf("the wall clock went back by %v", e.By.Round(time.Millisecond)), s.now())
+		s.Happened(health.AlarmRollback, fmt.Sprintf("the wall clock went back by %v", e.By.Round(time.Millisecond)))
 	case hapax.EventClockSkew:
-		s.alarms.happened(AlarmSkew, hapax.Message(cmp.Or(e.Err, error(hapax.ErrClockSkew))), s.now())
+		s.Happened(health.AlarmSkew, hapax.Message(cmp.Or(e.Err, error(hapax.ErrClockSkew))))
 	}
 	parting, tell := s.parting.take(e)
 	level, ok := levels[e.Kind]
@@ -186,18 +187,22 @@ var messages = map[hapax.EventKind]string{
 	hapax.EventRefused:        "the store's answer cannot be used",
 }
 
+// reports are what protocols tell of themselves.
+type reports struct{ *core }
+
+// Route returns the counts of a route. Protocols ask once for each.
+func (rs *reports) Route(api, route string) *health.Route { return rs.metrics.Route(api, route) }
+
 // Counting has the errors of a protocol counted from 0: those that every protocol
 // has, and its own.
 func (rs *reports) Counting(api string, own ...hapax.Code) {
-	for _, code := range append(hapax.Codes(), own...) {
-		rs.metrics.errors.WithLabelValues(api, string(code))
-	}
+	rs.metrics.Counting(api, append(hapax.Codes(), own...))
 }
 
 // Refused counts an error that a protocol has told its client by itself, about a
 // request that never became a call of the service.
 func (rs *reports) Refused(api string, code hapax.Code) {
-	rs.metrics.errors.WithLabelValues(api, string(code)).Inc()
+	rs.metrics.Failed(api, code)
 }
 
 // RequestFailed is the message of the log for an error that nobody expects; its code says
@@ -209,7 +214,7 @@ const RequestFailed = "request failed"
 // translates errors; api is the protocol's name.
 func (rs *reports) Failed(api string, err error) {
 	code := hapax.CodeOf(err)
-	rs.metrics.errors.WithLabelValues(api, string(code)).Inc()
+	rs.metrics.Failed(api, code)
 	if code != hapax.ErrInternal.Code() && code != hapax.ErrStoreCorrupt.Code() && code != strategy.ErrPluginFailed.Code() {
 		return
 	}

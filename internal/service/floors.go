@@ -13,6 +13,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/service/define"
+	"github.com/hapax-id/hapax/internal/service/health"
 	"github.com/hapax-id/hapax/store/driver"
 )
 
@@ -215,7 +216,7 @@ func (fs *floors) wasBehind(line, about string, from, to int64) {
 const maxFloorAlarms = 100
 
 // floorConditions are the alarms for marks that were behind.
-func (fs *floors) floorConditions(now time.Time) (all []Condition) {
+func (fs *floors) floorConditions(now time.Time) (all []health.Condition) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	for about, r := range fs.raised {
@@ -223,7 +224,7 @@ func (fs *floors) floorConditions(now time.Time) (all []Condition) {
 			delete(fs.raised, about)
 			continue
 		}
-		all = append(all, Condition{Alarm: AlarmFloor, About: about, Detail: fmt.Sprintf("the mark was %d, behind the numbers in its columns, and was raised to %d", r.from, r.to)})
+		all = append(all, health.Condition{Alarm: health.AlarmFloor, About: about, Detail: fmt.Sprintf("the mark was %d, behind the numbers in its columns, and was raised to %d", r.from, r.to)})
 	}
 	return all
 }

@@ -4,16 +4,11 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/hapax-id/hapax"
-	"github.com/prometheus/client_golang/prometheus"
 )
-
-// maxHolderSeries bounds how many holders have series of their own.
-const maxHolderSeries = 100
 
 // holders are the leases on worker IDs that this node granted to others, as far as it
 // knows: another node may have extended or ended them.
@@ -61,15 +56,4 @@ func (h *holders) running(now time.Time) []hapax.Lease {
 	return slices.SortedFunc(maps.Values(h.of), func(a, b hapax.Lease) int {
 		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Worker, b.Worker))
 	})
-}
-
-func (c collector) holders(ch chan<- prometheus.Metric) {
-	running := c.s.holders.running(c.s.leaseTime())
-	own := running[:min(len(running), maxHolderSeries)]
-	for _, l := range own {
-		ch <- prometheus.MustNewConstMetric(descHeld, prometheus.GaugeValue, 1, l.Pool, strconv.FormatInt(l.Worker, 10), l.Holder)
-	}
-	if others := len(running) - len(own); others > 0 {
-		ch <- prometheus.MustNewConstMetric(descHeld, prometheus.GaugeValue, float64(others), otherTags, "", "")
-	}
 }

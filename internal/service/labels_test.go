@@ -5,11 +5,11 @@ import (
 	"log/slog"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/patience"
+	"github.com/hapax-id/hapax/internal/service/health"
 	"github.com/hapax-id/hapax/store/memstore"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // However many tags and pools there are, the series are as many as for a hundred of
@@ -64,9 +64,9 @@ func TestSeriesAreBounded(t *testing.T) {
 		}
 		return count
 	}
-	few, many := series(maxLabelled), series(2*maxLabelled)
+	few, many := series(health.MaxLabelled), series(2*health.MaxLabelled)
 	if many > few+50 {
-		t.Errorf("%d series for %d tags and pools, %d for twice as many", few, maxLabelled, many)
+		t.Errorf("%d series for %d tags and pools, %d for twice as many", few, health.MaxLabelled, many)
 	}
 }
 

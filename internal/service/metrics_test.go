@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/service/health"
+	"github.com/hapax-id/hapax/internal/signals"
 	"github.com/hapax-id/hapax/store/storetest"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
@@ -144,21 +146,21 @@ func TestSeriesFromTheStart(t *testing.T) {
 
 func TestTagLabelsAreCapped(t *testing.T) {
 	bubble(t, Options{}, func(t *testing.T, s *Service, store *storetest.Faults) {
-		mustNext(t, s, otherTags) // must not collide with the label
-		for i := range maxLabelled + 20 {
+		mustNext(t, s, health.Others) // must not collide with the label
+		for i := range health.MaxLabelled + 20 {
 			mustNext(t, s, fmt.Sprintf("tag-%d", i))
 		}
 		values, families := gather(t, s)
 		for _, f := range families {
-			if f.GetName() == "hapax_issued_total" && len(f.GetMetric()) != maxLabelled+2 {
-				t.Errorf("%d series, want those of %d tags, the others and a pool", len(f.GetMetric()), maxLabelled)
+			if f.GetName() == "hapax_issued_total" && len(f.GetMetric()) != health.MaxLabelled+2 {
+				t.Errorf("%d series, want those of %d tags, the others and a pool", len(f.GetMetric()), health.MaxLabelled)
 			}
 		}
-		const others = "hapax_issued_total{tag=" + otherTags + "}"
+		const others = "hapax_issued_total{tag=" + health.Others + "}"
 		if values[others] != 21 {
 			t.Errorf("%s is %v, want 21", others, values[others])
 		}
-		if _, err := s.DeleteTag(t.Context(), fmt.Sprintf("tag-%d", maxLabelled)); err != nil {
+		if _, err := s.DeleteTag(t.Context(), fmt.Sprintf("tag-%d", health.MaxLabelled)); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -232,6 +234,15 @@ func TestLoudEventsAreWorded(t *testing.T) {
 	for kind := range levels {
 		if message(kind) == "issuer event" {
 			t.Errorf("%s has no message", kind)
+		}
+	}
+}
+
+// Every event's message has an entry in the runbook.
+func TestMessagesAreInTheRunbook(t *testing.T) {
+	for kind, message := range messages {
+		if signals.SeeMessage(message) == "" {
+			t.Errorf("the event %s, %q, has no entry", kind, message)
 		}
 	}
 }

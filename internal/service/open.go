@@ -10,6 +10,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service/auth"
 	"github.com/hapax-id/hapax/internal/service/define"
+	"github.com/hapax-id/hapax/internal/service/health"
 	"github.com/hapax-id/hapax/internal/service/watch"
 )
 
@@ -63,7 +64,7 @@ func (s *Service) line(ctx context.Context, tag string) (*line, error) {
 			return nil, err
 		}
 		if !waited {
-			s.metrics.storeWaits.Inc()
+			s.metrics.WaitedForStore()
 		}
 		select {
 		case <-a.done:
@@ -196,7 +197,7 @@ func (s *Service) openSegment(ctx context.Context, a *attempt, t hapax.Tag) (*li
 	if err != nil {
 		return nil, err
 	}
-	return &line{issuer: seg, segment: seg, delta: t.Delta, rate: rate{looked: s.now()}}, nil
+	return &line{issuer: seg, segment: seg, delta: t.Delta, rate: health.Rate{Looked: s.now()}}, nil
 }
 
 // tag returns the tag as the store has it, and what it says, which is read here once. It
@@ -212,7 +213,7 @@ func (s *Service) tag(ctx context.Context, why *trouble, name string) (t, plugin
 			return err
 		}
 		if cached {
-			known, cancel := context.WithTimeout(ctx, askFor)
+			known, cancel := context.WithTimeout(ctx, health.AskFor)
 			defer cancel()
 			if stored, err = s.store.Tag(known, name); err != nil && watch.IsAway(err) {
 				s.store.Tell(err)
@@ -275,7 +276,9 @@ func (s *Service) drop(l *line) {
 		if s.tags.remove(l) {
 			s.children.Go(func() {
 				s.discard(l)
-				s.metrics.retire(l)
+				if !l.labelled && l.segment != nil {
+					s.metrics.Retire(l.segment.Stats())
+				}
 			})
 		}
 	})

@@ -15,6 +15,7 @@ import (
 	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/ledger"
 	"github.com/hapax-id/hapax/internal/service/define"
+	"github.com/hapax-id/hapax/internal/service/health"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/strategy"
 )
@@ -132,13 +133,13 @@ type Options struct {
 	AlarmForecast time.Duration
 
 	// Conditions, if set, returns what the server knows that is to raise alarms.
-	Conditions func(now time.Time) []Condition
+	Conditions func(now time.Time) []health.Condition
 
 	// Notify, if set, hears of each alarm that is raised or cleared. It must return soon.
 	Notify func(a api.Alarm, raised bool)
 
 	// Adopt is the command by which an operator decides about a tag that the store
-	// refuses, where it is a foreign table, with AdoptKey in the place of the tag.
+	// refuses, where it is a foreign table, with health.AdoptKey in the place of the tag.
 	Adopt string
 
 	// Logger receives what operators should know; default slog.Default().
@@ -154,7 +155,7 @@ type Options struct {
 	// Clock is for tests and simulations; default the system's clocks.
 	Clock hapax.Clock
 
-	looks time.Duration // between two looks for alarms; default lookEvery. Tests of months look less often
+	looks time.Duration // between two looks for alarms; default health.LookEvery. Tests of months look less often
 }
 
 // A TagConfig defines a tag. Zero fields have the defaults of hapax.Tag.

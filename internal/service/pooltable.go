@@ -11,6 +11,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/identity"
+	"github.com/hapax-id/hapax/internal/service/health"
 	"github.com/hapax-id/hapax/internal/service/watch"
 	"github.com/hapax-id/hapax/store/driver"
 )
@@ -25,9 +26,9 @@ type pool struct {
 	trouble  trouble
 	choice   atomic.Pointer[identity.Choice]           // which worker IDs may be used, once it is known
 	census   atomic.Pointer[map[api.WorkerState]int64] // how many worker IDs are in each state; set by refresh
-	use      atomic.Pointer[workerUse]                 // how these change; likewise
+	use      atomic.Pointer[health.Use]                // how these change; likewise
 
-	counts []freeCount // of the last day, the oldest first; refresh's alone
+	counts health.Counts // of free worker IDs; refresh's alone
 }
 
 // poolTable holds the pools in use on this node. An issuer is opened by one goroutine at a
@@ -52,7 +53,7 @@ func (ps *poolTable) pool(name string) *pool {
 	defer ps.mu.Unlock()
 	p, ok := ps.of[name]
 	if !ok {
-		p = &pool{name: name, labelled: name != otherTags && len(ps.of) < maxLabelled, slot: make(chan struct{}, 1)}
+		p = &pool{name: name, labelled: name != health.Others && len(ps.of) < health.MaxLabelled, slot: make(chan struct{}, 1)}
 		ps.of[name] = p
 	}
 	return p
@@ -63,7 +64,7 @@ func (ps *poolTable) poolLabel(name string) string {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	if p := ps.of[name]; p != nil && !p.labelled {
-		return otherTags
+		return health.Others
 	}
 	return name
 }
@@ -132,7 +133,7 @@ func (ps *poolTable) openPool(ctx context.Context, p *pool) (*hapax.Snowflake, e
 			"or_without_its_data_directory_up_to", grant+cmp.Or(opts.Lease, hapax.DefaultLease))
 	}
 	p.issuer.Store(issuer)
-	ps.metrics.rollbacks.WithLabelValues(ps.poolLabel(p.name)) // so that the series begins at 0
+	ps.metrics.Pool(ps.poolLabel(p.name)) // so that the series begins at 0
 	select {
 	case ps.opened <- struct{}{}:
 	default:
@@ -274,7 +275,7 @@ func (ps *poolTable) census(ctx context.Context) error {
 			continue // by a clock that is behind, worker IDs that are free seem to be held
 		}
 		now, elapsed := ps.clocks()
-		p.used(statuses, count[api.WorkerFree], now, elapsed)
+		p.use.Store(p.counts.Used(statuses, count[api.WorkerFree], now, elapsed))
 	}
 	return nil
 }

@@ -1,10 +1,8 @@
 package service
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -13,10 +11,9 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/identity"
-	"github.com/hapax-id/hapax/internal/patience"
+	"github.com/hapax-id/hapax/internal/service/health"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/storetest"
-	"github.com/hapax-id/hapax/store/witness"
 )
 
 // A store that does not answer is told at once, and what is granted still counts.
@@ -29,7 +26,7 @@ func TestReadinessIsToldAtOnce(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		began := time.Now()
 		r := s.Readiness(t.Context())
-		if waited := time.Since(began); waited > askFor {
+		if waited := time.Since(began); waited > health.AskFor {
 			t.Errorf("it waited %v", waited)
 		}
 		if !r.Ready || !r.Degraded || r.Store != "store_unavailable" || len(r.Cannot) != 1 || r.Cannot[0].Kind != api.KindPool || r.Cannot[0].Name != "default" {
@@ -43,44 +40,33 @@ func TestReadinessIsToldAtOnce(t *testing.T) {
 	})
 }
 
+// slowStore is what is said of a store that is slow.
+const slowStore = "the store is slow: it did not answer within 250ms"
+
 // A store that is slow is told as that, and a node that issues stays ready.
 func TestSlowStoreIsNotLost(t *testing.T) {
 	opts := Options{Tags: map[string]TagConfig{"orders": {Step: 1, MaxStep: 1}}}
 	bubble(t, opts, func(t *testing.T, s *Service, store *storetest.Faults) {
 		mustNext(t, s, "orders")
-		store.Inject(func(storetest.Op) storetest.Fault { return storetest.Fault{Before: 2 * askFor} })
+		store.Inject(func(storetest.Op) storetest.Fault { return storetest.Fault{Before: 2 * health.AskFor} })
 		for range 5 {
 			mustNext(t, s, "orders")
 			r, st := s.Readiness(t.Context()), s.Standing(t.Context())
-			if !r.Ready || !r.Degraded || r.Store != "ok" || r.StoreDetail != slowly || len(r.Cannot) != 0 || !strings.HasSuffix(r.See, "#store-slow") {
+			if !r.Ready || !r.Degraded || r.Store != "ok" || r.StoreDetail != slowStore || len(r.Cannot) != 0 || !strings.HasSuffix(r.See, "#store-slow") {
 				t.Errorf("got %+v", r)
 			}
-			if st.Code != "" || st.Why != slowly {
+			if st.Code != "" || st.Why != slowStore {
 				t.Errorf("the status is %+v", st)
 			}
 			time.Sleep(10 * time.Second)
 		}
-		if alarms := s.alarms.list(); len(alarms) != 0 {
+		if alarms := s.Alarms(); len(alarms) != 0 {
 			t.Errorf("alarms: %+v", alarms)
 		}
 		store.Inject(nil)
 		time.Sleep(10 * time.Second)
 		if r := s.Readiness(t.Context()); !r.Ready || r.Degraded || r.StoreDetail != "" || r.See != "" {
 			t.Errorf("when it is fast again: %+v", r)
-		}
-	})
-}
-
-// A node that serves with slow heartbeats says how long they take and may take.
-func TestReadinessTellsSlowHeartbeats(t *testing.T) {
-	bubble(t, Options{Tags: map[string]TagConfig{"orders": {}}}, func(t *testing.T, s *Service, _ *storetest.Faults) {
-		mustNext(t, s, "orders")
-		const slow = "a heartbeat takes 0.6 s of 1.8 s (heartbeat: 2.25s)"
-		for why, want := range map[string]string{"": slow, slowly: slowly + "; " + slow} {
-			r := s.issuing(witness.Status{State: witness.Serving, Slow: slow, Why: why}, nil)
-			if !r.Ready || r.Degraded != (why != "") || r.Store != "ok" || r.StoreDetail != want {
-				t.Errorf("got %+v; want ready, with %q", r, want)
-			}
 		}
 	})
 }
@@ -253,56 +239,4 @@ func TestOneWorkerRidesOutAnOutage(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A service that is closed says so without waiting, also where a probe came before the close
-// and asks the store after it: nobody is left who would answer it.
-func TestReadinessOfClosed(t *testing.T) {
-	isClosed := func(t *testing.T, slow bool, err error) {
-		t.Helper()
-		if slow || !errors.Is(err, hapax.ErrClosed) {
-			t.Errorf("the error is %v, slow %v; want ErrClosed", err, slow)
-		}
-	}
-	t.Run("before the probe", func(t *testing.T) {
-		bubble(t, Options{}, func(t *testing.T, s *Service, _ *storetest.Faults) {
-			if err := s.Close(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			slow, err := s.state(t.Context())
-			isClosed(t, slow, err)
-		})
-	})
-	t.Run("while the store is asked", func(t *testing.T) {
-		bubble(t, Options{}, func(t *testing.T, s *Service, store *storetest.Faults) {
-			store.Inject(func(storetest.Op) storetest.Fault { return storetest.Fault{Before: time.Hour} })
-			if slow, err := s.state(t.Context()); !slow || err != nil {
-				t.Fatalf("the error is %v, slow %v; want the store to be slow", err, slow)
-			}
-			s.whileOpen(func() { s.closed = true })
-			slow, err := s.state(t.Context())
-			isClosed(t, slow, err)
-		})
-	})
-	t.Run("between the probe and its question", func(t *testing.T) {
-		s := open(t, memstore.New(), Options{})
-		s.health.mu.Lock()
-		var slow bool
-		var err error
-		probed := make(chan struct{})
-		go func() { slow, err = s.state(t.Context()); close(probed) }()
-		stacks := make([]byte, 1<<20)
-		patience.Until(t, "the probe is about to ask", func() bool {
-			for stack := range bytes.SplitSeq(stacks[:runtime.Stack(stacks, true)], []byte("\n\n")) {
-				if bytes.Contains(stack, []byte("TestReadinessOfClosed")) && bytes.Contains(stack, []byte("(*health).ask(")) {
-					return true
-				}
-			}
-			return false
-		})
-		s.whileOpen(func() { s.closed = true })
-		s.health.mu.Unlock()
-		patience.Closed(t, "the probe's answer", probed)
-		isClosed(t, slow, err)
-	})
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/service/health"
 )
 
 // refresh creates the tag that exists from the start, and then keeps up with
@@ -21,7 +22,7 @@ func (s *Service) refresh() {
 			wait = min(wait, time.Second) // issuers report the store's trouble
 		} else {
 			s.evict()
-			s.health.holders.running(s.leaseTime()) // forgets the others, where nobody reads the metrics
+			s.leases.holders.running(s.leaseTime()) // forgets the others, where nobody reads the metrics
 			_ = s.census(s.life)                    // counted anew in a while
 		}
 		select {
@@ -69,7 +70,7 @@ func (s *Service) review(ctx context.Context) error {
 	var lines lineReview
 	unreadable := map[string]string{}
 	_, err := s.each(ctx, func(t hapax.Tag) {
-		if t.Kind == hapax.KindUnreadable && len(unreadable) < maxAlarms {
+		if t.Kind == hapax.KindUnreadable && len(unreadable) < health.MaxAlarms {
 			if _, err := s.store.Tag(ctx, t.Name); errors.Is(err, hapax.ErrStoreCorrupt) {
 				unreadable[t.Name] = hapax.Message(err)
 			}
@@ -86,7 +87,7 @@ func (s *Service) review(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.noteUnreadable(unreadable)
+	s.unreadable.Store(&unreadable)
 	if !s.opts.OneShot {
 		lines.retire(ctx, s)
 	}

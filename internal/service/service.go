@@ -23,14 +23,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service/auth"
 	"github.com/hapax-id/hapax/internal/service/define"
+	"github.com/hapax-id/hapax/internal/service/health"
 	"github.com/hapax-id/hapax/internal/service/watch"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/strategy"
@@ -60,10 +63,11 @@ const (
 // their right and tell of what happened through one observer:
 //
 //	reports, ebbs, tracer --> codes, workers --> definitions --> hooks, floors --> layouts --> core
-//	health --> poolTable --> workers
+//	poolTable -------------> workers
 //	leases ----------------> definitions
 //
-// What is left here issues: it opens lines, finds them, and closes them.
+// Package health watches over them, from a snapshot. What is left here issues: it opens lines, finds
+// them, and closes them.
 //
 // It implements the store interfaces too, for clients that lease grants instead
 // of numbers. The store given to New is one behind a witness (store/witness), so
@@ -77,7 +81,7 @@ type Service struct {
 	*leases
 	*workers
 	*poolTable
-	*health
+	*health.Monitor
 	*tracer
 	*codes
 	*ebbs
@@ -85,7 +89,10 @@ type Service struct {
 
 	tags    tagTable
 	parting parting
-	slots   chan struct{} // one per line being opened
+
+	unreadable atomic.Pointer[map[string]string] // tags that cannot be read, and why, as of the last review
+
+	slots chan struct{} // one per line being opened
 
 	mu      sync.Mutex // guards the fields below; never held while waiting
 	opening map[string]*attempt
@@ -101,7 +108,7 @@ func New(ctx context.Context, store driver.Store, opts Options) (*Service, error
 		return nil, err
 	}
 	c := &core{
-		opts: opts, log: opts.Logger, strategies: opts.Strategies, metrics: newMetrics(opts.poolNames()),
+		opts: opts, log: opts.Logger, strategies: opts.Strategies, metrics: health.NewCounters(opts.poolNames(), maps.Keys(messages)),
 		began: time.Now(), engine: hapax.NewEngineClock(opts.Clock),
 		errWait: fmt.Errorf("the service waits no longer than %v: %w", opts.MaxWait, context.DeadlineExceeded),
 	}
@@ -116,10 +123,8 @@ func New(ctx context.Context, store driver.Store, opts Options) (*Service, error
 		return nil, err
 	}
 	c.life, c.stop = context.WithCancel(context.WithoutCancel(ctx))
+	s.Monitor = newMonitor(s)
 	c.children.Go(s.refresh)
-	if !opts.OneShot {
-		c.children.Go(s.lookOut)
-	}
 	return s, nil
 }
 
@@ -130,15 +135,13 @@ func assemble(c *core) *Service {
 		opening: map[string]*attempt{}, refused: refusals{}, absent: refusals{},
 	}
 	s.tags.init()
-	leased := &holders{}
 	s.layouts, s.hooks = newLayouts(c), &hooks{c}
 	s.floors = &floors{layouts: s.layouts}
 	s.definitions = newDefinitions(c, s.floors, s.hooks, s.reopen)
 	s.codes = &codes{core: c, definitions: s.definitions, tags: &s.tags}
-	s.leases = &leases{core: c, definitions: s.definitions, holders: leased}
+	s.leases = &leases{core: c, definitions: s.definitions, holders: &holders{}}
 	s.workers = &workers{core: c, layouts: s.layouts}
 	s.poolTable = newPoolTable(c, s.workers)
-	s.health = &health{core: c, poolTable: s.poolTable, hooks: s.hooks, floors: s.floors, tags: &s.tags, holders: leased, failures: map[string]failing{}}
 	s.tracer = &tracer{core: c, codes: s.codes, workers: s.workers, tracing: make(chan struct{}, 1)}
 	s.ebbs = &ebbs{core: c, tags: &s.tags}
 	s.reports = &reports{c}
@@ -230,8 +233,20 @@ func (s *Service) nextOn(ctx context.Context, l *line) (hapax.ID, error) {
 	if id, ok := l.issuer.TryNext(); ok {
 		return id, nil
 	}
-	s.metrics.waited(l)
+	s.waited(l)
 	return l.issuer.Next(ctx)
+}
+
+// waited counts a call on a line that could not be served without a wait.
+func (s *Service) waited(l *line) {
+	if l.periods != nil {
+		return // the period's line counts
+	}
+	if flake, ok := l.issuer.(*hapax.Snowflake); ok && flake.Stats().Remaining > 0 {
+		s.metrics.WaitedForTick()
+	} else {
+		s.metrics.WaitedForStore()
+	}
 }
 
 // charge counts n numbers of a tag for the caller, if it may take them.
@@ -285,7 +300,7 @@ func (s *Service) fill(ctx context.Context, l *line, dst []hapax.ID) (n int, err
 	if n = l.issuer.TryNextN(dst); n == len(dst) {
 		return n, nil
 	}
-	s.metrics.waited(l)
+	s.waited(l)
 	m, err := l.issuer.NextN(ctx, dst[n:])
 	return n + m, err
 }

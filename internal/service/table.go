@@ -10,6 +10,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service/define"
+	"github.com/hapax-id/hapax/internal/service/health"
 	"github.com/hapax-id/hapax/strategy"
 )
 
@@ -34,16 +35,13 @@ type line struct {
 	labelled bool           // has metrics under its own name
 	dry      atomic.Bool    // it ebbs before a stop, and is not opened anew
 	delta    int64          // of a segment tag
-	rate     rate           // how fast its numbers are taken
+	rate     health.Rate    // how fast its numbers are taken
 
 	issued int64         // numbers when they were last seen to grow; this and the next only for evict
 	busy   time.Duration // when that was, after the service began; 0: not seen yet
 }
 
-const (
-	tableShards = 1024 // a writer copies one of them, and whoever looks at all lines looks at all of them
-	maxLabelled = 100  // tags with metrics under their own name
-)
+const tableShards = 1024 // a writer copies one of them, and whoever looks at all lines looks at all of them
 
 // tagTable holds the lines by name. Readers take no lock; a writer replaces the
 // one shard that it changes.
@@ -77,7 +75,7 @@ func (t *tagTable) findBytes(name []byte) *line {
 func (t *tagTable) add(l *line) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if l.pool == "" && l.periods == nil && l.name != otherTags && !define.IsPeriodLine(l.name) && t.labelled < maxLabelled {
+	if l.pool == "" && l.periods == nil && l.name != health.Others && !define.IsPeriodLine(l.name) && t.labelled < health.MaxLabelled {
 		l.labelled = true
 		t.labelled++
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/service/define"
+	"github.com/hapax-id/hapax/internal/service/health"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/storetest"
@@ -41,16 +42,16 @@ func TestUnreadableTag(t *testing.T) {
 		last := mustNext(t, s, "orders")
 		before := edit([]byte("no definition"))
 		alarm := func() string {
-			time.Sleep(2*time.Minute + 2*lookEvery)
-			for _, a := range s.alarms.list() {
-				if a.Name == AlarmUnreadable {
+			time.Sleep(2*time.Minute + 2*health.LookEvery)
+			for _, a := range s.Alarms() {
+				if a.Name == health.AlarmUnreadable {
 					return a.About
 				}
 			}
 			return ""
 		}
 		if about := alarm(); about != "orders" {
-			t.Errorf("the alarm is about %q; want the tag: %v", about, s.alarms.list())
+			t.Errorf("the alarm is about %q; want the tag: %v", about, s.Alarms())
 		}
 		mustNext(t, s, "good")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

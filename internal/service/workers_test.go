@@ -11,6 +11,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api"
+	"github.com/hapax-id/hapax/internal/service/health"
 	"github.com/hapax-id/hapax/store/storetest"
 )
 
@@ -196,9 +197,9 @@ func TestHolderMetrics(t *testing.T) {
 		time.Sleep(expires.Sub(s.now()))
 		held(map[string]float64{})
 		want := map[string]float64{"hapax_worker_held{pool=_other}": 20}
-		for i := range int64(maxHolderSeries + 20) {
+		for i := range int64(health.MaxLabelled + 20) {
 			acquire("wide", i, "many")
-			if i < maxHolderSeries {
+			if i < health.MaxLabelled {
 				want[name("wide", i, "many")] = 1
 			}
 		}

@@ -14,7 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	_ "github.com/hapax-id/hapax/internal/server" // which describes metrics, too
-	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/service/health"
 	"github.com/hapax-id/hapax/internal/signals"
 )
 
@@ -126,7 +126,7 @@ see [operating](operating.md#opentelemetry).
 func metrics(alerts []alert) string {
 	var b strings.Builder
 	b.WriteString(metricsHead)
-	for _, m := range service.Metrics() {
+	for _, m := range health.Metrics() {
 		labels := "-"
 		if len(m.Labels) > 0 {
 			labels = "`" + strings.Join(m.Labels, "`, `") + "`"

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/service/health"
 	"github.com/hapax-id/hapax/internal/signals"
 )
 
@@ -30,7 +30,7 @@ func TestRulesAndRunbook(t *testing.T) {
 		t.Fatal(err)
 	}
 	var known []string
-	for _, m := range service.Metrics() {
+	for _, m := range health.Metrics() {
 		known = append(known, m.Name)
 	}
 	var alerts []string

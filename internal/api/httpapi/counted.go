@@ -6,15 +6,16 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/service/health"
 )
 
 // counted counts and measures what a handler answers.
-func counted(route *service.Route, h http.HandlerFunc) http.HandlerFunc {
+func counted(route *health.Route, h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) { count(route, h, w, r) }
 }
 
 // count has a handler answer, and counts that.
-func count(route *service.Route, h http.Handler, w http.ResponseWriter, r *http.Request) {
+func count(route *health.Route, h http.Handler, w http.ResponseWriter, r *http.Request) {
 	began, failed := time.Now(), 1 // a handler that panics has failed
 	told := &statusWriter{ResponseWriter: w, status: http.StatusOK}
 	defer func() {
@@ -31,7 +32,7 @@ func count(route *service.Route, h http.Handler, w http.ResponseWriter, r *http.
 // name and its routes: a path, which may have a slash or a suffix such as .json behind it,
 // or what begins with a path that ends in a slash. Others count together.
 func Counted(svc *service.Service, system string, routes []string, h http.Handler) http.Handler {
-	counts := make([]*service.Route, len(routes))
+	counts := make([]*health.Route, len(routes))
 	for i, route := range routes {
 		counts[i] = svc.Route(system, route)
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/hapax-id/hapax/internal/build"
 	"github.com/hapax-id/hapax/internal/gate"
 	"github.com/hapax-id/hapax/internal/peer"
-	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/internal/service/health"
 )
 
 // A frontConn is what a connection of a front keeps.
@@ -90,10 +90,10 @@ func (c *frontConn) count() {
 	if c.api == nil {
 		return // routes count themselves
 	}
-	for i, route := range [...]*service.Route{c.api.next, c.api.ids} {
+	for i, route := range [...]*health.Route{c.api.next, c.api.ids} {
 		if t := c.told[i]; t.all > 0 {
 			route.Served(t.all, t.failed)
-			if c.rounds%service.Every == 0 {
+			if c.rounds%health.Every == 0 {
 				route.Took(time.Since(c.now).Seconds())
 			}
 			c.told[i] = tally{}

@@ -55,6 +55,7 @@ import (
 	"github.com/hapax-id/hapax/internal/build"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/internal/service/health"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -108,8 +109,8 @@ type restAPI struct {
 	bodies budget            // what requests' bodies take of memory
 	unseen budget            // what those of strangers take
 
-	next, ids *service.Route // the routes that most requests are for
-	plain     atomic.Uint64  // requests for the first of them outside of a front
+	next, ids *health.Route // the routes that most requests are for
+	plain     atomic.Uint64 // requests for the first of them outside of a front
 }
 
 // routes lists what is served, as patterns of http.ServeMux.
@@ -254,7 +255,7 @@ func routeName(pattern string) string {
 
 // plainly is writeNext, of which one in many is measured.
 func (a *restAPI) plainly(w http.ResponseWriter, r *http.Request, tag string) {
-	measured := a.plain.Add(1)%service.Every == 0
+	measured := a.plain.Add(1)%health.Every == 0
 	var began time.Time
 	if measured {
 		began = time.Now()

@@ -16,6 +16,7 @@ import (
 	"github.com/hapax-id/hapax/internal/ledger"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/internal/service/health"
 	"github.com/hapax-id/hapax/store/storetest"
 )
 
@@ -150,7 +151,7 @@ func TestDocumentHasTheRoutes(t *testing.T) {
 // documented are the structs behind the document's objects.
 var documented = map[string]any{
 	"Tag": api.Tag{}, "PutTag": putBody{}, "Layout": layoutJSON{}, "BitField": bitFieldJSON{}, "Pool": api.PoolStatus{}, "Issuer": api.PoolIssuer{},
-	"Worker": api.WorkerStatus{}, "Readiness": service.Readiness{}, "Lack": api.Lack{}, "Budget": api.Budget{}, "Forecast": api.Forecast{}, "Alarm": api.Alarm{}, "Problem": problem{}, "Taken": takenJSON{}, "Returned": returnedJSON{}, "Parsed": service.Parsed{}, "ParsedCode": service.ParsedCode{},
+	"Worker": api.WorkerStatus{}, "Readiness": health.Readiness{}, "Lack": api.Lack{}, "Budget": api.Budget{}, "Forecast": api.Forecast{}, "Alarm": api.Alarm{}, "Problem": problem{}, "Taken": takenJSON{}, "Returned": returnedJSON{}, "Parsed": service.Parsed{}, "ParsedCode": service.ParsedCode{},
 	"Trace": api.Trace{}, "TraceLine": api.TraceLine{}, "TraceGrant": api.TraceGrant{}, "Handout": api.TraceHandout{}, "Coverage": api.TraceCoverage{},
 }
 

@@ -11,8 +11,8 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api"
-	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/internal/service/health"
 )
 
 // A command is one that clients may send.
@@ -138,7 +138,7 @@ func (c *conn) execute(args [][]byte, frame, after []byte) int {
 // run is perform, counted; of the runs of a connection one in many is measured.
 func (c *conn) run(args [][]byte, frame, after []byte) int {
 	c.runs++
-	measured, errs := c.runs%service.Every == 0, c.errs
+	measured, errs := c.runs%health.Every == 0, c.errs
 	var began time.Time
 	if measured {
 		began = time.Now()

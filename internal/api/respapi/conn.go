@@ -16,8 +16,8 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/gate"
 	"github.com/hapax-id/hapax/internal/peer"
-	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/internal/service/health"
 )
 
 // What a connection is doing, as watch sees it.
@@ -88,9 +88,9 @@ type conn struct {
 	name, library, version string     // as the client calls itself
 	form                   numberForm // for a client of that library
 
-	route *service.Route // of the command that was run last; nil: it only was put in a queue
-	runs  uint           // of commands
-	errs  int            // replies that were errors
+	route *health.Route // of the command that was run last; nil: it only was put in a queue
+	runs  uint          // of commands
+	errs  int           // replies that were errors
 
 	tx       *transaction // between MULTI and EXEC
 	stopping bool         // every command is answered with an error

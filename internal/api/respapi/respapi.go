@@ -44,6 +44,7 @@ import (
 	"github.com/hapax-id/hapax/internal/gate"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/internal/service/health"
 )
 
 // Limits that have no setting.
@@ -139,8 +140,8 @@ type Server struct {
 
 	gate *gate.Gate
 
-	incr   *service.Route
-	routes map[*command]*service.Route // of all commands; under nil, of unknown ones
+	incr   *health.Route
+	routes map[*command]*health.Route // of all commands; under nil, of unknown ones
 
 	mu        sync.Mutex // guards the fields below; nothing waits under it
 	draining  bool
@@ -180,7 +181,7 @@ func New(svc *service.Service, opts Options) *Server {
 
 // countRoutes makes the counts of every command.
 func (s *Server) countRoutes() {
-	s.routes = map[*command]*service.Route{nil: s.svc.Route(API, "other")}
+	s.routes = map[*command]*health.Route{nil: s.svc.Route(API, "other")}
 	for _, cmd := range commands {
 		s.routes[cmd] = s.svc.Route(API, cmd.name)
 		for _, sub := range cmd.sub {

@@ -15,8 +15,8 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api/hapaxv1"
 	"github.com/hapax-id/hapax/api/hapaxv1/hapaxv1connect"
-	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/internal/service/health"
 	"github.com/hapax-id/hapax/internal/wire"
 	"github.com/hapax-id/hapax/strategy"
 )
@@ -119,7 +119,7 @@ var _ connect.Interceptor = boundary{}
 type boundary struct {
 	policy  *auth.Policy // may be nil
 	counter counter
-	routes  *sync.Map // *service.Route by procedure
+	routes  *sync.Map // *health.Route by procedure
 }
 
 // A counter counts the errors that clients are told, and writes down the clients that were
@@ -128,7 +128,7 @@ type counter interface {
 	Failed(api string, err error)
 	Refused(api string, code hapax.Code)
 	Attempted(ctx context.Context, action string, err error, about ...any)
-	Route(api, route string) *service.Route
+	Route(api, route string) *health.Route
 }
 
 // uncounted is for handlers without a service.
@@ -139,7 +139,7 @@ func (uncounted) Refused(string, hapax.Code) {}
 
 func (uncounted) Attempted(context.Context, string, error, ...any) {}
 
-func (uncounted) Route(string, string) *service.Route { return nil }
+func (uncounted) Route(string, string) *health.Route { return nil }
 
 // count adds a call to the metrics.
 func (b boundary) count(procedure string, began time.Time, err error) {
@@ -150,7 +150,7 @@ func (b boundary) count(procedure string, began time.Time, err error) {
 	if !ok {
 		known, _ = b.routes.LoadOrStore(procedure, b.counter.Route(API, strings.TrimPrefix(procedure, "/")))
 	}
-	route := known.(*service.Route)
+	route := known.(*health.Route)
 	if route == nil {
 		return
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/hapax-id/hapax/api/hapaxv1/hapaxv1connect"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/internal/service/health"
 	"github.com/hapax-id/hapax/internal/wire"
 	"github.com/hapax-id/hapax/store/memstore"
 )
@@ -281,7 +282,7 @@ func (c *counted) Refused(_ string, code hapax.Code) { *c = append(*c, code) }
 
 func (c *counted) Attempted(context.Context, string, error, ...any) {}
 
-func (c *counted) Route(string, string) *service.Route { return nil }
+func (c *counted) Route(string, string) *health.Route { return nil }
 
 // What a client does wrong is no error of the server's: not that it asked for the
 // health of a service that is not there, left, or gave no time.

@@ -113,7 +113,7 @@ func New(svc *service.Service, opts Options) map[string]http.Handler {
 	mount(hapaxv1connect.NewIssueServiceHandler(&issueServer{svc: svc, stopping: opts.Stopping}, shared...))
 	mount(hapaxv1connect.NewLeaseServiceHandler(&leaseServer{store: serviceStore{svc}, validity: opts.Validity}, shared...))
 	mount(hapaxv1connect.NewAdminServiceHandler(&adminServer{store: serviceStore{svc}, fleet: opts.Fleet}, append(slices.Clip(shared), connect.WithConditionalHandlerOptions(statements))...))
-	mount(grpchealth.NewHandler(health{svc}, append(slices.Clip(shared), connect.WithReadMaxBytes(maxProbe))...))
+	mount(grpchealth.NewHandler(checker{svc}, append(slices.Clip(shared), connect.WithReadMaxBytes(maxProbe))...))
 	reflector := grpcreflect.NewStaticReflector(services...)
 	mount(grpcreflect.NewHandlerV1(reflector, shared...))
 	mount(grpcreflect.NewHandlerV1Alpha(reflector, shared...))
@@ -155,11 +155,11 @@ func uncached(h http.Handler) http.Handler {
 	})
 }
 
-// health answers gRPC's health checks: the server serves if it can issue.
-type health struct{ svc *service.Service }
+// checker answers gRPC's health checks: the server serves if it can issue.
+type checker struct{ svc *service.Service }
 
 // Check implements grpchealth.Checker.
-func (h health) Check(ctx context.Context, req *grpchealth.CheckRequest) (*grpchealth.CheckResponse, error) {
+func (h checker) Check(ctx context.Context, req *grpchealth.CheckRequest) (*grpchealth.CheckResponse, error) {
 	known := req.Service == ""
 	for _, name := range services {
 		known = known || req.Service == name

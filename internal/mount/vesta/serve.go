@@ -20,6 +20,7 @@ import (
 	"github.com/hapax-id/hapax/internal/gate"
 	"github.com/hapax-id/hapax/internal/mount"
 	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/service/health"
 )
 
 // machineFile, in the data directory, remembers the row of DB_MACHINE_ID_PROVIDER.
@@ -106,7 +107,7 @@ func (p *part) Answer(own *service.Service) ([]mount.Answer, error) {
 
 // answered returns what counts the calls over Dubbo, by their methods.
 func answered(own *service.Service) func(method string, failed bool, took time.Duration) {
-	routes := map[string]*service.Route{}
+	routes := map[string]*health.Route{}
 	for _, method := range append([]string{dubbo.Other}, dubbo.Methods...) {
 		routes[method] = own.Route("dubbo", method)
 	}

@@ -1,15 +1,12 @@
-package service
+package health
 
 import (
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/hapax-id/hapax"
@@ -21,14 +18,14 @@ import (
 	"github.com/hapax-id/hapax/strategy"
 )
 
-// askFor is how long Readiness waits for the store to tell how it is now.
-const askFor = 250 * time.Millisecond
+// AskFor is how long Readiness waits for the store to tell how it is now.
+const AskFor = 250 * time.Millisecond
 
-// slowly is what is said of a store that has not answered within askFor, while nothing says
+// slowly is what is said of a store that has not answered within AskFor, while nothing says
 // that it is lost: it grants still, and those who balance load must not turn away from a
 // node that issues. A call that is out for longer, or heartbeats that do not come through,
 // tell that it is lost.
-var slowly = fmt.Sprintf("the store is slow: it did not answer within %v", askFor)
+var slowly = fmt.Sprintf("the store is slow: it did not answer within %v", AskFor)
 
 // Readiness is what a service can do at the moment.
 type Readiness struct {
@@ -71,68 +68,51 @@ type Readiness struct {
 	adopt string // Command without the names of rows
 }
 
-// health tells how a service is: whether it can issue, for how long, and what an operator
-// should look at. It reads what is in use, and changes none of it.
-type health struct {
-	*core
-	*poolTable
-	*hooks
-	*floors
-
-	tags     *tagTable
-	holders  *holders
-	alarms   alarms
-	outlooks outlooks
-	failures map[string]failing // of plugins; lookOut's alone
-	leaving  atomic.Bool        // Readiness says that this is not to be called any more
-
-	mu         sync.Mutex        // guards the fields below; never held while waiting
-	asking     chan struct{}     // closed when the store has answered Readiness; nil: it is not asked
-	unreadable map[string]string // tags that cannot be read in the store, and why, as of the last review
-}
-
 // state returns the store's trouble, and whether it is slow. It asks the store, and waits
-// for the answer no longer than askFor, nor at all where it is known that none comes.
-func (hl *health) state(ctx context.Context) (slow bool, err error) {
-	answered, unanswered := hl.ask()
+// for the answer no longer than AskFor, nor at all where it is known that none comes.
+func (m *Monitor) state(ctx context.Context) (slow bool, err error) {
+	answered, unanswered := m.ask()
 	if answered == nil {
 		return false, hapax.ErrClosed
 	}
-	if err := hl.trouble(); err != nil && unanswered {
+	if err := Trouble(m.opts.Store); err != nil && unanswered {
 		return false, err
 	}
 	select {
 	case <-answered:
 	case <-ctx.Done():
-	case <-time.After(askFor):
+	case <-time.After(AskFor):
 		slow = true
 	}
-	return slow, hl.trouble()
+	return slow, Trouble(m.opts.Store)
 }
 
 // ask asks the store how it is, unless it is asked already, and returns what is closed when
 // it has answered; nil if the service is closed.
-func (hl *health) ask() (answered chan struct{}, already bool) {
-	hl.mu.Lock()
-	defer hl.mu.Unlock()
-	// One look: Close comes before it, or waits for the answer.
-	hl.whileOpen(func() {
-		if already = hl.asking != nil; !already {
-			hl.asking = make(chan struct{})
-			hl.children.Go(hl.ping)
+func (m *Monitor) ask() (answered chan struct{}, already bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.asking != nil {
+		if m.opts.Life.Err() != nil {
+			return nil, true
 		}
-		answered = hl.asking
-	})
-	return answered, already
+		return m.asking, true
+	}
+	// One look: Close comes before it, or waits for the answer.
+	if !m.opts.Spawn(m.ping) {
+		return nil, false
+	}
+	m.asking = make(chan struct{}) // before ping, which takes the lock, closes it
+	return m.asking, false
 }
 
 // ping waits for the store's answer, and tells those who wait for it.
-func (hl *health) ping() {
-	_ = hl.store.Ping(hl.life) // the store keeps what it tells
-	hl.mu.Lock()
-	defer hl.mu.Unlock()
-	close(hl.asking)
-	hl.asking = nil
+func (m *Monitor) ping() {
+	_ = m.opts.Store.Ping(m.opts.Life) // the store keeps what it tells
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	close(m.asking)
+	m.asking = nil
 }
 
 // A statusError is why a store grants nothing.
@@ -145,10 +125,10 @@ func (e statusError) Unwrap() error { return hapax.ErrorOf(e.st.Code) }
 // Standing tells how the node stands with its store, and what keeps that from granting
 // whatever the reason: readiness, metrics and the administrators' API all tell this. It
 // waits for the store no longer than a quarter of a second.
-func (hl *health) Standing(ctx context.Context) witness.Status {
-	st, _ := hl.standing(ctx)
-	st.Command = hl.command(st)
-	if hl.leaving.Load() {
+func (m *Monitor) Standing(ctx context.Context) witness.Status {
+	st, _ := m.standing(ctx)
+	st.Command = m.command(st)
+	if m.leaving.Load() {
 		st.State = witness.Leaving
 		if st.Code == "" {
 			st.Code, st.Why = hapax.ErrClosed.Code(), aboutToStop
@@ -161,9 +141,9 @@ func (hl *health) Standing(ctx context.Context) witness.Status {
 const aboutToStop = "the server is about to stop"
 
 // standing is Standing, with the tags that are refused alone.
-func (hl *health) standing(ctx context.Context) (st witness.Status, refused map[string]error) {
-	slow, err := hl.asked(ctx)
-	if st, refused = hl.stand(err); slow && st.Code == "" {
+func (m *Monitor) standing(ctx context.Context) (st witness.Status, refused map[string]error) {
+	slow, err := m.asked(ctx)
+	if st, refused = m.stand(err); slow && st.Code == "" {
 		st.Why = slowly
 	}
 	return st, refused
@@ -171,22 +151,22 @@ func (hl *health) standing(ctx context.Context) (st witness.Status, refused map[
 
 // asked returns what keeps the store from granting, beside what the guard tells, and
 // whether it is slow.
-func (hl *health) asked(ctx context.Context) (slow bool, err error) {
-	err = hl.opts.Ledger.Ready()
-	if g := hl.Guard(); err == nil && (g == nil || g.Status().State == witness.Serving) {
-		slow, err = hl.state(ctx) // which also mends the witness
+func (m *Monitor) asked(ctx context.Context) (slow bool, err error) {
+	err = m.opts.Ledger.Ready()
+	if g := GuardOf(m.opts.Store); err == nil && (g == nil || g.Status().State == witness.Serving) {
+		slow, err = m.state(ctx) // which also mends the witness
 	}
 	return slow, err
 }
 
 // stand is standing where it is known what keeps the store from granting.
-func (hl *health) stand(err error) (st witness.Status, refused map[string]error) {
-	g := hl.Guard()
+func (m *Monitor) stand(err error) (st witness.Status, refused map[string]error) {
+	g := GuardOf(m.opts.Store)
 	if st.State = witness.Serving; g != nil {
 		st = g.Status()
-	} else if r, ok := hl.store.Store.(refuser); ok {
+	} else if r, ok := m.opts.Store.Store.(refuser); ok {
 		if refused = r.Refused(); len(refused) > 0 {
-			st.State, st.Command = witness.Refusing, hl.adoptCommand(refused)
+			st.State, st.Command = witness.Refusing, m.adoptCommand(refused)
 		}
 	}
 	if err != nil && st.Code == "" {
@@ -199,8 +179,8 @@ func (hl *health) stand(err error) (st witness.Status, refused map[string]error)
 }
 
 // command returns what an operator may do about how the node stands with its store.
-func (hl *health) command(st witness.Status) string {
-	if hl.Guard() == nil { // a foreign system's: no command looks into it
+func (m *Monitor) command(st witness.Status) string {
+	if GuardOf(m.opts.Store) == nil { // a foreign system's: no command looks into it
 		return st.Command
 	}
 	_, command := Advise(st)
@@ -210,11 +190,11 @@ func (hl *health) command(st witness.Status) string {
 // Readiness tells what can be issued, from what is known: it waits for the store
 // no longer than a quarter of a second. What is granted already can be issued
 // without it.
-func (hl *health) Readiness(ctx context.Context) Readiness {
-	st, refused := hl.standing(ctx)
-	r, ahead := hl.issuing(st, refused), hl.outlook()
+func (m *Monitor) Readiness(ctx context.Context) Readiness {
+	st, refused := m.standing(ctx)
+	r, ahead := m.issuing(st, refused), m.outlook()
 	budget := ahead.budget
-	for name, other := range hl.opts.Beside {
+	for name, other := range m.opts.Beside {
 		if r.Beside == nil {
 			r.Beside = map[string]Readiness{}
 		}
@@ -231,7 +211,7 @@ func (hl *health) Readiness(ctx context.Context) Readiness {
 			budget = b
 		}
 	}
-	if hl.leaving.Load() {
+	if m.leaving.Load() {
 		r.Leaving, r.Ready, r.err = true, false, fmt.Errorf("%w: %s", hapax.ErrClosed, aboutToStop)
 		r.State = string(witness.Leaving)
 	}
@@ -245,17 +225,17 @@ func (hl *health) Readiness(ctx context.Context) Readiness {
 		r.See = signals.SeeCode(string(hapax.ErrRefillPending.Code()))
 	}
 	r.Budget, r.Forecasts = budget, ahead.forecasts
-	r.Alarms = hl.alarms.list()
+	r.Alarms = m.Alarms()
 	return r
 }
 
 // issuing tells what can be issued, from how the node stands with its store.
-func (hl *health) issuing(st witness.Status, refused map[string]error) Readiness {
-	r := Readiness{State: string(st.State), Store: "ok", Command: hl.command(st)}
+func (m *Monitor) issuing(st witness.Status, refused map[string]error) Readiness {
+	r := Readiness{State: string(st.State), Store: "ok", Command: m.command(st)}
 	r.Fenced = st.State == witness.Fenced || st.State == witness.Refusing
 	r.Degraded = r.Fenced
 	if len(refused) > 0 {
-		r.adopt = hl.opts.Adopt
+		r.adopt = m.opts.Adopt
 	}
 	var store error
 	if st.Code != "" {
@@ -269,7 +249,7 @@ func (hl *health) issuing(st witness.Status, refused map[string]error) Readiness
 			r.StoreDetail = strings.TrimPrefix(r.StoreDetail+"; "+st.Slow, "; ")
 		}
 	}
-	hl.lines(store, refused, func(line watch.Line, err error) {
+	m.lines(store, refused, func(line watch.Line, err error) {
 		if err == nil {
 			r.Ready = true
 			return
@@ -292,16 +272,9 @@ func (hl *health) issuing(st witness.Status, refused map[string]error) Readiness
 	return r
 }
 
-// Leave has Readiness say from now on that the service is not ready, and those of
-// foreign systems beside it; they serve on.
-func (s *Service) Leave() {
-	if !s.leaving.Swap(true) {
-		s.spawn(func() { s.slacken(s.life) })
-	}
-	for _, other := range s.opts.Beside {
-		other.Leave()
-	}
-}
+// Leave has Readiness say from now on that the service is not ready, and reports whether it
+// did not say so before.
+func (m *Monitor) Leave() bool { return !m.leaving.Swap(true) }
 
 // Bare returns what anybody may know, without names and details.
 func (r Readiness) Bare() Readiness {
@@ -339,13 +312,13 @@ func plain(err error) string {
 }
 
 // Ready returns nil if something can be issued, and otherwise why nothing can.
-func (hl *health) Ready(ctx context.Context) error { return hl.Readiness(ctx).err }
+func (m *Monitor) Ready(ctx context.Context) error { return m.Readiness(ctx).err }
 
 // lines tells of the segment tags and the pools that are configured or in use why each
 // cannot issue now; store is the store's trouble, and tags are refused. Tags in use may be
 // many: it keeps nothing for each of them.
-func (hl *health) lines(store error, tags map[string]error, tell func(watch.Line, error)) {
-	refused := hl.store.Refusals()
+func (m *Monitor) lines(store error, tags map[string]error, tell func(watch.Line, error)) {
+	refused := m.opts.Store.Refusals()
 	for tag, err := range tags {
 		if refused == nil {
 			refused = map[watch.Line]error{}
@@ -358,38 +331,34 @@ func (hl *health) lines(store error, tags map[string]error, tell func(watch.Line
 	for line := range refused {
 		others[line] = why(line)
 	}
-	for name := range hl.opts.Tags {
-		if def, ok := hl.declared(name); ok && def.Kind == hapax.KindSegment {
+	for name := range m.opts.Tags {
+		if m.opts.Tags[name].IsSegment {
 			others[watch.Tag(name)] = why(watch.Tag(name))
 		}
 	}
-	for _, name := range slices.AppendSeq([]string{hapax.DefaultPool}, maps.Keys(hl.opts.Pools)) {
+	for _, name := range m.opts.PoolNames {
 		others[watch.Pool(name)] = why(watch.Pool(name))
 	}
-	for _, p := range hl.openPools() {
-		line, stats := watch.Pool(p.name), p.issuer.Load().Stats()
+	for _, p := range m.opts.Source.Pools() {
+		line := watch.Pool(p.Name)
 		switch {
-		case stats.Rollback > 0 && hl.opts.Pools[p.name].OnRollback == string(hapax.RollbackRefuse):
+		case p.Stats.Rollback > 0 && m.opts.Pools[p.Name].Refuses:
 			others[line] = hapax.ErrClockRollback
-		case stats.Remaining > 0:
+		case p.Stats.Remaining > 0:
 			others[line] = nil
 		default:
 			others[line] = why(line)
 		}
 	}
-	for l := range hl.tags.all() {
-		line := watch.Tag(l.name)
-		var own strategy.Readiness
-		f, isForeign := l.issuer.(*foreignIssuer)
-		if isForeign {
-			own, _ = f.Issuer.(strategy.Readiness)
-		}
+	for t := range m.opts.Source.Tags() {
+		line := watch.Tag(t.Name)
+		own, _ := t.Own.(strategy.Readiness)
 		var err error
 		switch {
 		case own != nil:
 			err = own.Ready()
-		case l.segment != nil && l.segment.Stats().Remaining > 0:
-		case l.segment != nil || isForeign:
+		case t.IsSegment && t.Stats.Remaining > 0:
+		case t.IsSegment || t.Own != nil:
 			err = why(line)
 		default:
 			continue

@@ -1,4 +1,4 @@
-package service
+package health
 
 import (
 	"context"
@@ -35,9 +35,9 @@ type adopter interface {
 }
 
 // Foreign tells of the foreign systems that the server stands in for, by name.
-func (hl *health) Foreign(ctx context.Context) (all []api.ForeignStatus) {
-	for _, name := range slices.Sorted(maps.Keys(hl.opts.Beside)) {
-		st, refused := hl.opts.Beside[name].standing(ctx)
+func (m *Monitor) Foreign(ctx context.Context) (all []api.ForeignStatus) {
+	for _, name := range slices.Sorted(maps.Keys(m.opts.Beside)) {
+		st, refused := m.opts.Beside[name].standing(ctx)
 		for _, tag := range slices.Sorted(maps.Keys(refused)) {
 			if st.Code == "" {
 				st.Code, st.Why = hapax.CodeOf(refused[tag]), plain(refused[tag])
@@ -53,10 +53,10 @@ func (hl *health) Foreign(ctx context.Context) (all []api.ForeignStatus) {
 // AdoptForeign is an operator's word that a row of a foreign system's table, or every row
 // if the tag is empty, is to be used as it is now, while the server runs. With dryRun it
 // tells only what it would do.
-func (hl *health) AdoptForeign(ctx context.Context, system, tag string, margin int64, dryRun bool) (api.ForeignAdoption, error) {
+func (m *Monitor) AdoptForeign(ctx context.Context, system, tag string, margin int64, dryRun bool) (api.ForeignAdoption, error) {
 	var systems []string
-	for _, other := range hl.opts.Beside {
-		table, ok := other.store.Store.(adopter)
+	for _, other := range m.opts.Beside {
+		table, ok := other.opts.Store.Store.(adopter)
 		if !ok {
 			continue
 		}
@@ -71,12 +71,12 @@ func (hl *health) AdoptForeign(ctx context.Context, system, tag string, margin i
 }
 
 // adoptCommand tells by which command an operator decides about tags that are refused.
-func (hl *health) adoptCommand(refused map[string]error) string {
+func (m *Monitor) adoptCommand(refused map[string]error) string {
 	if len(refused) != 1 {
-		return hl.opts.Adopt + " for each of them"
+		return m.opts.Adopt + " for each of them"
 	}
 	for tag := range refused {
-		return strings.ReplaceAll(hl.opts.Adopt, AdoptKey, shellWord(tag))
+		return strings.ReplaceAll(m.opts.Adopt, AdoptKey, shellWord(tag))
 	}
 	return ""
 }

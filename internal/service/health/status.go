@@ -1,4 +1,4 @@
-package service
+package health
 
 import (
 	"context"
@@ -13,13 +13,13 @@ import (
 // Status tells how this node stands with its store, the others there, and for how long
 // there will be numbers. It answers whatever the store does: of one that does not answer,
 // the nodes are those that are missing.
-func (hl *health) Status(ctx context.Context) api.Status {
-	st, r := hl.Standing(ctx), hl.Readiness(ctx)
+func (m *Monitor) Status(ctx context.Context) api.Status {
+	st, r := m.Standing(ctx), m.Readiness(ctx)
 	all := api.Status{
 		State: string(st.State), Code: st.Code, Why: st.Why, Command: st.Command, Fence: FenceOf(st.Fence), Missing: NodesOf(st.Missing),
-		Foreign: hl.Foreign(ctx), Budget: r.Budget, Forecasts: r.Forecasts, Alarms: r.Alarms, See: r.See,
+		Foreign: m.Foreign(ctx), Budget: r.Budget, Forecasts: r.Forecasts, Alarms: r.Alarms, See: r.See,
 	}
-	g := hl.Guard()
+	g := GuardOf(m.opts.Store)
 	if g == nil {
 		return all
 	}
@@ -38,8 +38,8 @@ func (hl *health) Status(ctx context.Context) api.Status {
 }
 
 // Adopt is an operator's word about missing nodes: about one where the statement names it.
-func (hl *health) Adopt(ctx context.Context, st witness.Statement) (api.Adoption, error) {
-	g := hl.Guard()
+func (m *Monitor) Adopt(ctx context.Context, st witness.Statement) (api.Adoption, error) {
+	g := GuardOf(m.opts.Store)
 	if g == nil {
 		return api.Adoption{}, fmt.Errorf("%w: the server keeps no witness", hapax.ErrNotSupported)
 	}

@@ -1,4 +1,4 @@
-package service
+package health
 
 import (
 	"cmp"
@@ -66,13 +66,13 @@ type Condition struct {
 func (c Condition) see() string { return signals.SeeCause(c.Alarm, string(c.Code)) }
 
 const (
-	lookEvery  = 2 * time.Second
+	LookEvery  = 2 * time.Second
 	lookRest   = 20          // times as long as a look took, no other one is made
 	soon       = 2           // looks, for troubles that pass within seconds by themselves
 	lasting    = 30          // looks: a minute
 	remembered = time.Minute // how long an incident keeps its alarm
 
-	maxAlarms = 100 // that are up at the same time
+	MaxAlarms = 100 // that are up at the same time
 )
 
 // alarms are those that are up.
@@ -134,7 +134,7 @@ func (a *alarms) look(hold []Condition, now time.Time) (raised, cleared []api.Al
 		case isUp:
 			old.Detail, old.See = c.Detail, c.see()
 			a.up[key] = old
-		case seen[key] >= c.After && len(a.up) < maxAlarms:
+		case seen[key] >= c.After && len(a.up) < MaxAlarms:
 			up := api.Alarm{Name: c.Alarm, About: c.About, Detail: c.Detail, Since: now.UTC(), See: c.see()}
 			a.up[key] = up
 			a.times[c.Alarm]++
@@ -175,89 +175,91 @@ func compareAlarms(a, b api.Alarm) int {
 	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.About, b.About))
 }
 
+// Alarms returns those that are up.
+func (m *Monitor) Alarms() []api.Alarm { return m.alarms.list() }
+
 // Happened raises an alarm for a minute, for a server's findings beside its service.
-func (hl *health) Happened(alarm, detail string) { hl.alarms.happened(alarm, detail, hl.now()) }
+func (m *Monitor) Happened(alarm, detail string) { m.alarms.happened(alarm, detail, m.opts.Now()) }
 
 // lookOut keeps the rates of lines and the alarms, until the service closes.
-func (hl *health) lookOut() {
+func (m *Monitor) lookOut() {
 	for took := time.Duration(0); ; {
 		select {
-		case <-hl.life.Done():
+		case <-m.opts.Life.Done():
 			return
-		case <-time.After(max(cmp.Or(hl.opts.looks, lookEvery), lookRest*took)):
+		case <-time.After(max(cmp.Or(m.opts.Looks, LookEvery), lookRest*took)):
 		}
 		began := time.Now()
-		hl.lookAround(hl.life)
+		m.lookAround(m.opts.Life)
 		took = time.Since(began)
 	}
 }
 
 // lookAround takes the rates, and raises and clears alarms.
-func (hl *health) lookAround(ctx context.Context) {
-	now := hl.now()
-	hl.takeRates(now)
-	raised, cleared := hl.alarms.look(hl.conditions(ctx, now), now)
+func (m *Monitor) lookAround(ctx context.Context) {
+	now := m.opts.Now()
+	m.takeRates(now)
+	raised, cleared := m.alarms.look(m.conditions(ctx, now), now)
 	for _, a := range raised {
-		hl.tellAlarm(EventAlarm, a)
+		m.tellAlarm(EventAlarm, a)
 	}
 	for _, a := range cleared {
-		hl.tellAlarm(EventAlarmCleared, a)
+		m.tellAlarm(EventAlarmCleared, a)
 	}
 }
 
 // takeRates notes how fast numbers are taken.
-func (hl *health) takeRates(now time.Time) {
-	for l := range hl.tags.all() {
-		if l.segment != nil {
-			l.rate.look(l.segment.Stats().Issued, now)
+func (m *Monitor) takeRates(now time.Time) {
+	for t := range m.opts.Source.Tags() {
+		if t.IsSegment {
+			t.Rate.look(t.Stats.Issued, now)
 		}
 	}
-	for _, other := range hl.opts.Beside {
+	for _, other := range m.opts.Beside {
 		other.takeRates(now)
 	}
 }
 
 // tellAlarm logs an alarm, and tells the observer and who else wants to know.
-func (hl *health) tellAlarm(kind hapax.EventKind, a api.Alarm) {
-	hl.metrics.events.WithLabelValues(string(kind)).Inc()
+func (m *Monitor) tellAlarm(kind hapax.EventKind, a api.Alarm) {
+	m.opts.Counters.events.WithLabelValues(string(kind)).Inc()
 	about := []any{"alarm", a.Name, "about", a.About, "detail", a.Detail, "see", a.See}
 	if kind == EventAlarm {
-		hl.log.Warn(AlarmRaised, about...)
+		m.opts.Log.Warn(AlarmRaised, about...)
 	} else {
-		hl.log.Info("alarm cleared", append(about, "after", hl.now().Sub(a.Since))...)
+		m.opts.Log.Info("alarm cleared", append(about, "after", m.opts.Now().Sub(a.Since))...)
 	}
-	if hl.opts.Observer != nil {
-		hl.opts.Observer(hapax.Event{Kind: kind, Tag: a.About, Err: fmt.Errorf("%s: %s", a.Name, a.Detail)})
+	if m.opts.Observer != nil {
+		m.opts.Observer(hapax.Event{Kind: kind, Tag: a.About, Err: fmt.Errorf("%s: %s", a.Name, a.Detail)})
 	}
-	if hl.opts.Notify != nil {
-		hl.opts.Notify(a, kind == EventAlarm)
+	if m.opts.Notify != nil {
+		m.opts.Notify(a, kind == EventAlarm)
 	}
 }
 
 // conditions returns what an operator should look at now.
-func (hl *health) conditions(ctx context.Context, now time.Time) []Condition {
-	all := hl.alarms.recent(now)
-	all = append(all, hl.floorConditions(now)...)
-	all = append(all, hl.unreadableConditions()...)
-	if hl.opts.Conditions != nil {
-		all = append(all, hl.opts.Conditions(now)...)
+func (m *Monitor) conditions(ctx context.Context, now time.Time) []Condition {
+	all := m.alarms.recent(now)
+	all = append(all, m.opts.Source.Findings(now)...)
+	if m.opts.Conditions != nil {
+		all = append(all, m.opts.Conditions(now)...)
 	}
 	// The heartbeats of a guarded store tell how it is; others are asked.
 	var store error
-	if hl.Guard() == nil || hl.trouble() != nil {
-		_, store = hl.asked(ctx) // a slow one is the alerts' business: it passes with its load
+	if GuardOf(m.opts.Store) == nil || Trouble(m.opts.Store) != nil {
+		_, store = m.asked(ctx) // a slow one is the alerts' business: it passes with its load
 	}
-	st, refused := hl.stand(store)
+	st, refused := m.stand(store)
 	all = append(all, storeConditions(st)...)
-	all = append(all, hl.lineConditions(hl.issuing(st, refused).Cannot, st.Code)...)
-	all = append(all, hl.poolConditions()...)
-	if waiting := hl.waitingRecords(); waiting > 0 {
+	all = append(all, m.lineConditions(m.issuing(st, refused).Cannot, st.Code)...)
+	all = append(all, m.poolConditions()...)
+	if waiting := m.waitingRecords(); waiting > 0 {
 		all = append(all, Condition{Alarm: AlarmRecords, Detail: fmt.Sprintf("%d records are kept in memory", waiting), After: soon})
 	}
-	if !hl.opts.OneShot { // plugins are the server's
-		all = append(all, hl.pluginConditions(now)...)
+	if !m.opts.OneShot { // plugins are the server's
+		all = append(all, m.pluginConditions(now)...)
 	}
-	return append(all, hl.besideConditions(ctx, now)...)
+	return append(all, m.besideConditions(ctx, now)...)
 }
 
 // storeConditions tells how the node stands with its store.
@@ -288,39 +290,22 @@ func Advise(st witness.Status) (see, command string) {
 	return see, command
 }
 
-// unreadableConditions tells of tags that cannot be read in the store, as of the last review.
-func (hl *health) unreadableConditions() (all []Condition) {
-	hl.mu.Lock()
-	defer hl.mu.Unlock()
-	for _, tag := range slices.Sorted(maps.Keys(hl.unreadable)) {
-		all = append(all, Condition{Alarm: AlarmUnreadable, About: tag, Detail: hl.unreadable[tag]})
-	}
-	return all
-}
-
-// noteUnreadable takes the tags that cannot be read in the store, and why.
-func (hl *health) noteUnreadable(tags map[string]string) {
-	hl.mu.Lock()
-	defer hl.mu.Unlock()
-	hl.unreadable = tags
-}
-
 // lineConditions tells of tags and pools that cannot issue, or not for long, where the
 // store's trouble has this code.
-func (hl *health) lineConditions(cannot []api.Lack, store hapax.Code) (all []Condition) {
+func (m *Monitor) lineConditions(cannot []api.Lack, store hapax.Code) (all []Condition) {
 	for _, lack := range cannot {
 		if lack.Code != store { // the store's trouble has an alarm of its own
 			all = append(all, Condition{Alarm: AlarmCannot, About: lack.Name, Detail: string(lack.Code) + ": " + lack.Detail, Code: lack.Code, After: soon})
 		}
 	}
-	if b := least(hl.budgets()); b != nil && b.lasts < hl.opts.AlarmBudget {
+	if b := least(m.budgets()); b != nil && b.lasts < m.opts.AlarmBudget {
 		after := lasting
 		if store != "" {
 			after = soon
 		}
 		all = append(all, Condition{Alarm: AlarmBudget, About: b.Name, Detail: fmt.Sprintf("the %s can issue for %.1f s without the store", b.Kind, b.Seconds), After: after})
 	}
-	for _, f := range hl.near(hl.opts.AlarmForecast, maxAlarms) {
+	for _, f := range m.near(m.opts.AlarmForecast, MaxAlarms) {
 		all = append(all, Condition{
 			Alarm: AlarmForecast, About: f.Name,
 			Detail: fmt.Sprintf("%s of the %s will be used up at %s", Ending(f.What), f.Kind, f.Ends.UTC().Format(time.RFC3339)), After: soon,
@@ -330,8 +315,8 @@ func (hl *health) lineConditions(cannot []api.Lack, store hapax.Code) (all []Con
 }
 
 // besideConditions returns those of a foreign system in the same server.
-func (hl *health) besideConditions(ctx context.Context, now time.Time) (all []Condition) {
-	for name, other := range hl.opts.Beside {
+func (m *Monitor) besideConditions(ctx context.Context, now time.Time) (all []Condition) {
+	for name, other := range m.opts.Beside {
 		for _, c := range other.conditions(ctx, now) {
 			switch c.Alarm {
 			case AlarmStoreLost, AlarmWentBack, AlarmNotJoined:
@@ -349,28 +334,27 @@ func (hl *health) besideConditions(ctx context.Context, now time.Time) (all []Co
 const maxSkewAlarm = time.Second
 
 // poolConditions tells of clocks and worker IDs.
-func (hl *health) poolConditions() (all []Condition) {
-	for _, p := range hl.openPools() {
-		st := p.issuer.Load().Stats()
+func (m *Monitor) poolConditions() (all []Condition) {
+	for _, p := range m.opts.Source.Pools() {
+		st := p.Stats
 		if st.Rollback > 0 {
-			all = append(all, Condition{Alarm: AlarmRollback, About: p.name, Detail: fmt.Sprintf("the wall clock is %v behind", st.Rollback.Round(time.Millisecond))})
+			all = append(all, Condition{Alarm: AlarmRollback, About: p.Name, Detail: fmt.Sprintf("the wall clock is %v behind", st.Rollback.Round(time.Millisecond))})
 		}
 		if st.Skew.Abs() > maxSkewAlarm {
-			all = append(all, Condition{Alarm: AlarmSkew, About: p.name, Detail: "the local clock is " + apart(st.Skew) + " the store's", After: soon})
+			all = append(all, Condition{Alarm: AlarmSkew, About: p.Name, Detail: "the local clock is " + apart(st.Skew) + " the store's", After: soon})
 		}
-		census := p.census.Load()
-		if census == nil {
+		if p.Census == nil {
 			continue
 		}
 		var size int64
-		for _, n := range *census {
+		for _, n := range p.Census {
 			size += n
 		}
-		if free := (*census)[api.WorkerFree]; free*10 < size {
-			all = append(all, Condition{Alarm: AlarmWorkers, About: p.name, Detail: fmt.Sprintf("%d of %d worker IDs are free", free, size)})
+		if free := p.Census[api.WorkerFree]; free*10 < size {
+			all = append(all, Condition{Alarm: AlarmWorkers, About: p.Name, Detail: fmt.Sprintf("%d of %d worker IDs are free", free, size)})
 		}
-		if n := (*census)[api.WorkerPoisoned]; n > 0 {
-			all = append(all, Condition{Alarm: AlarmPoisoned, About: p.name, Detail: fmt.Sprintf("%d worker IDs have time granted far ahead; see hapax workers fix", n)})
+		if n := p.Census[api.WorkerPoisoned]; n > 0 {
+			all = append(all, Condition{Alarm: AlarmPoisoned, About: p.Name, Detail: fmt.Sprintf("%d worker IDs have time granted far ahead; see hapax workers fix", n)})
 		}
 	}
 	return all
@@ -385,30 +369,30 @@ func apart(ahead time.Duration) string {
 }
 
 // waitingRecords returns how many records cannot be written.
-func (hl *health) waitingRecords() (n int64) {
-	if l := hl.opts.Ledger; l != nil {
+func (m *Monitor) waitingRecords() (n int64) {
+	if l := m.opts.Ledger; l != nil {
 		n += l.Stats().Waiting
 	}
-	if h := hl.strategies.History(); h != nil {
+	if h := m.opts.Strategies.History(); h != nil {
 		n += h.Stats().Waiting
 	}
 	return n
 }
 
 // pluginConditions tells of plugins that failed since the last look.
-func (hl *health) pluginConditions(now time.Time) (all []Condition) {
+func (m *Monitor) pluginConditions(now time.Time) (all []Condition) {
 	failures := map[string]int64{}
-	for _, p := range hl.strategies.Plugins() {
+	for _, p := range m.opts.Strategies.Plugins() {
 		n := p.Failures()
 		failures[p.Name] = n
-		if n > hl.failures[p.Name].n {
-			hl.failures[p.Name] = failing{n, now}
+		if n > m.failures[p.Name].n {
+			m.failures[p.Name] = failing{n, now}
 		}
-		if f := hl.failures[p.Name]; f.n > 0 && now.Sub(f.last) < remembered {
+		if f := m.failures[p.Name]; f.n > 0 && now.Sub(f.last) < remembered {
 			all = append(all, Condition{Alarm: AlarmPlugin, About: p.Name, Detail: fmt.Sprintf("its hooks have failed %d times", n)})
 		}
 	}
-	maps.DeleteFunc(hl.failures, func(name string, _ failing) bool { _, ok := failures[name]; return !ok })
+	maps.DeleteFunc(m.failures, func(name string, _ failing) bool { _, ok := failures[name]; return !ok })
 	return all
 }
 

@@ -1,4 +1,4 @@
-package service
+package health
 
 import (
 	"cmp"
@@ -19,43 +19,43 @@ const forever = time.Duration(math.MaxInt64)
 // rateWindow is over how long the present rate of a line is smoothed.
 const rateWindow = 30 * time.Second
 
-// A rate is how fast numbers of a line are taken. It is derived from the line's count
+// A Rate is how fast numbers of a line are taken. It is derived from the line's count
 // once in a while, so that issuing counts nothing.
-type rate struct {
-	perSecond atomic.Uint64 // the bits of a float64; this and the next are written by look, and read by all
-	idle      atomic.Bool   // nothing was taken since the look before
+type Rate struct {
+	bits atomic.Uint64 // of a float64; this and the next are written by look, and read by all
+	idle atomic.Bool   // nothing was taken since the look before
 
-	issued int64     // at the last look; the fields from here on are look's alone
-	looked time.Time // when that was, or when the line was opened
+	Looked time.Time // when the last look was, or the line was opened; the fields from here on are look's alone
+	issued int64     // at that look
 	known  bool      // there was a look before
 }
 
 // look takes the count at a moment.
-func (r *rate) look(issued int64, now time.Time) {
-	took := now.Sub(r.looked).Seconds()
+func (r *Rate) look(issued int64, now time.Time) {
+	took := now.Sub(r.Looked).Seconds()
 	if took <= 0 {
 		return
 	}
 	if !r.known { // a few numbers in the first moments of a line are no rate
-		took = max(took, lookEvery.Seconds())
+		took = max(took, LookEvery.Seconds())
 	}
-	of, before := float64(issued-r.issued)/took, r.now()
+	of, before := float64(issued-r.issued)/took, r.PerSecond()
 	if r.known {
 		of = before + (of-before)*(1-math.Exp(-took/rateWindow.Seconds()))
 	}
 	if of < 1e-6 {
 		of = 0 // smoothing never gets there by itself
 	}
-	r.perSecond.Store(math.Float64bits(of))
+	r.bits.Store(math.Float64bits(of))
 	r.idle.Store(issued == r.issued)
-	r.issued, r.looked, r.known = issued, now, true
+	r.issued, r.Looked, r.known = issued, now, true
 }
 
-// now returns the rate as of the last look, in numbers a second.
-func (r *rate) now() float64 { return math.Float64frombits(r.perSecond.Load()) }
+// PerSecond returns the rate as of the last look.
+func (r *Rate) PerSecond() float64 { return math.Float64frombits(r.bits.Load()) }
 
-// lasts returns how long so many numbers last at a rate a second.
-func lasts(numbers, perSecond float64) time.Duration {
+// Lasts returns how long so many numbers last at a rate a second.
+func Lasts(numbers, perSecond float64) time.Duration {
 	switch {
 	case numbers <= 0:
 		return 0
@@ -85,32 +85,25 @@ func newBudget(kind, name string, lasts time.Duration, labelled bool) budget {
 	return budget{api.Budget{Kind: kind, Name: name, Seconds: lasts.Seconds()}, lasts, labelled}
 }
 
-// A sparer has granted time that it has not handed to the issuer yet.
-type sparer interface{ Spare() time.Duration }
-
 // budgets yields the budget of every tag and pool in use. One that gives no numbers away
 // lasts forever, unless it has none while the store is away.
-func (hl *health) budgets() iter.Seq[budget] {
+func (m *Monitor) budgets() iter.Seq[budget] {
 	return func(yield func(budget) bool) {
-		away := hl.trouble() != nil
-		for l := range hl.tags.all() {
-			if l.segment == nil {
+		away := Trouble(m.opts.Store) != nil
+		for t := range m.opts.Source.Tags() {
+			if !t.IsSegment {
 				continue
 			}
 			in := forever
-			if left := l.segment.Stats().Remaining; left > 0 || away || !l.rate.idle.Load() {
-				in = lasts(float64(left), l.rate.now())
+			if left := t.Stats.Remaining; left > 0 || away || !t.Rate.idle.Load() {
+				in = Lasts(float64(left), t.Rate.PerSecond())
 			}
-			if !yield(newBudget(api.KindTag, l.name, in, l.labelled)) {
+			if !yield(newBudget(api.KindTag, t.Name, in, t.Labelled)) {
 				return
 			}
 		}
-		for _, p := range hl.openPools() {
-			in := p.issuer.Load().Stats().Remaining
-			if keeper, ok := p.workers.(sparer); ok {
-				in += keeper.Spare()
-			}
-			if !yield(newBudget(api.KindPool, p.name, in, p.labelled)) {
+		for _, p := range m.opts.Source.Pools() {
+			if !yield(newBudget(api.KindPool, p.Name, p.Stats.Remaining+p.Spare, p.Labelled)) {
 				return
 			}
 		}
@@ -172,8 +165,8 @@ const shownAhead = 365 * 24 * time.Hour
 const maxShown = 20
 
 // forecasts tells when what cannot be refilled ends.
-func (hl *health) forecasts(tell func(forecast)) {
-	now := hl.now()
+func (m *Monitor) forecasts(tell func(forecast)) {
+	now := m.opts.Now()
 	ends := func(what string, line watch.Line, labelled bool, in time.Duration) {
 		f := forecast{api.Forecast{What: what, Kind: line.Kind, Name: line.Name}, in, labelled}
 		if in < forever {
@@ -181,54 +174,57 @@ func (hl *health) forecasts(tell func(forecast)) {
 		}
 		tell(f)
 	}
-	for l := range hl.tags.all() {
-		line, bits := watch.Tag(l.name), hl.opts.Tags[l.name].ReaderBits
+	for t := range m.opts.Source.Tags() {
+		line, bits := watch.Tag(t.Name), m.opts.Tags[t.Name].ReaderBits
 		switch {
-		case l.segment != nil:
-			last, ok := l.segment.Last()
-			if !ok {
+		case t.IsSegment:
+			if t.Last == 0 {
 				continue
 			}
-			advance := l.rate.now() * float64(max(1, l.delta))
-			ends(endsLine, line, l.labelled, lasts(float64(hapax.MaxMark-int64(last)), advance))
+			advance := t.Rate.PerSecond() * float64(max(1, t.Delta))
+			ends(endsLine, line, t.Labelled, Lasts(float64(hapax.MaxMark-int64(t.Last)), advance))
 			if bits > 0 {
-				ends(endsReader, line, l.labelled, lasts(float64(int64(1)<<bits-1-int64(last)), advance))
+				ends(endsReader, line, t.Labelled, Lasts(float64(int64(1)<<bits-1-int64(t.Last)), advance))
 			}
-		case l.pool != "" && bits > 0:
-			if at, ok := outgrows(hl.layoutKnown(l.pool), hl.opts.Pools[l.pool].Fields, bits); ok {
+		case t.Pool != "" && bits > 0:
+			if at, ok := outgrows(m.opts.Source.Layout(t.Pool), m.opts.Pools[t.Pool].Fields, bits); ok {
 				ends(endsReader, line, true, max(0, at.Sub(now)))
 			}
 		}
 	}
-	open := hl.openPools()
-	for name := range hl.opts.Pools { // its time passes before anybody uses it
-		if slices.ContainsFunc(open, func(p *pool) bool { return p.name == name }) {
+	open := m.opts.Source.Pools()
+	for name := range m.opts.Pools { // its time passes before anybody uses it
+		if isOpen(open, name) {
 			continue
 		}
-		if layout := hl.layoutKnown(name); !layout.IsZero() {
+		if layout := m.opts.Source.Layout(name); !layout.IsZero() {
 			ends(endsLayout, watch.Pool(name), true, max(0, layout.TimeOf(layout.EndTick()).Sub(now)))
 		}
 	}
 	for _, p := range open {
-		line := watch.Pool(p.name)
-		ends(endsLayout, line, p.labelled, max(0, p.issuer.Load().Stats().Ends.Sub(now)))
-		if use := p.use.Load(); use != nil {
+		line := watch.Pool(p.Name)
+		ends(endsLayout, line, p.Labelled, max(0, p.Stats.Ends.Sub(now)))
+		if use := p.Use; use != nil {
 			in := forever
 			if use.taken > 0 { // that none is free while no more are taken is no end
-				in = lasts(float64(use.free), use.taken)
+				in = Lasts(float64(use.free), use.taken)
 			}
-			ends(endsWorkers, line, p.labelled, in)
-			if choice := p.choice.Load(); choice != nil && choice.Counted {
-				ends(endsStarts, line, p.labelled, lasts(float64(choice.Left), use.started))
+			ends(endsWorkers, line, p.Labelled, in)
+			if p.Starts != nil {
+				ends(endsStarts, line, p.Labelled, Lasts(float64(*p.Starts), use.started))
 			}
 		}
 	}
 }
 
+func isOpen(open []Pool, name string) bool {
+	return slices.ContainsFunc(open, func(p Pool) bool { return p.Name == name })
+}
+
 // near returns up to so many forecasts that end within so long, the nearest end first.
-func (hl *health) near(within time.Duration, most int) []forecast {
+func (m *Monitor) near(within time.Duration, most int) []forecast {
 	var first []forecast
-	hl.forecasts(func(f forecast) {
+	m.forecasts(func(f forecast) {
 		if f.in >= within {
 			return
 		}
@@ -261,20 +257,20 @@ type outlooks struct {
 }
 
 // outlook returns how long numbers can be issued, as of a second ago at most.
-func (hl *health) outlook() *outlook {
-	last := hl.outlooks.last.Load()
-	if last != nil && (time.Since(last.at) < outlookAge || !hl.outlooks.looking.CompareAndSwap(false, true)) {
+func (m *Monitor) outlook() *outlook {
+	last := m.outlooks.last.Load()
+	if last != nil && (time.Since(last.at) < outlookAge || !m.outlooks.looking.CompareAndSwap(false, true)) {
 		return last
 	}
-	defer hl.outlooks.looking.Store(false)
+	defer m.outlooks.looking.Store(false)
 	next := &outlook{at: time.Now()}
-	if b := least(hl.budgets()); b != nil {
+	if b := least(m.budgets()); b != nil {
 		next.budget = &b.Budget
 	}
-	for _, f := range hl.near(shownAhead, maxShown) {
+	for _, f := range m.near(shownAhead, maxShown) {
 		next.forecasts = append(next.forecasts, f.Forecast)
 	}
-	hl.outlooks.last.Store(next)
+	m.outlooks.last.Store(next)
 	return next
 }
 
@@ -297,69 +293,4 @@ func outgrows(layout hapax.Layout, constants map[string]int64, bits int) (time.T
 		above += constants[f.Name] << f.Shift
 	}
 	return time.Time{}, false
-}
-
-// workerUse is how a pool's worker IDs are used up.
-type workerUse struct {
-	free    int64   // worker IDs that nobody uses
-	taken   float64 // how many fewer they get in a second
-	started float64 // how many were used for the first or another time in a second
-}
-
-const (
-	// useWindow is over how long the starts of a pool are counted.
-	useWindow = 7 * 24 * time.Hour
-
-	// The free worker IDs are counted every takenEvery, over takenWindow. Nodes take some
-	// whenever a fleet is started or grows: only where the free ones got fewer in
-	// takenTimes of these counts, and by at least one of takenShare, is that a rate.
-	takenEvery  = 10 * time.Minute
-	takenWindow = 24 * time.Hour
-	takenTimes  = 3
-	takenShare  = 24
-)
-
-// freeCount is how many worker IDs of a pool nobody used at a time.
-type freeCount struct {
-	at   time.Duration // of the clock that only goes forward
-	free int64
-}
-
-// used notes how many worker IDs of the pool are in which state, as of now and of a clock
-// that only goes forward.
-func (p *pool) used(statuses []api.WorkerStatus, free int64, now time.Time, elapsed time.Duration) {
-	use := workerUse{free: free, taken: p.taken(freeCount{elapsed, free})}
-	oldest := now.Add(-time.Hour)
-	for _, st := range statuses {
-		if last := st.Until; last.After(now.Add(-useWindow)) {
-			use.started++
-			if last.Before(oldest) {
-				oldest = last
-			}
-		}
-	}
-	use.started /= now.Sub(oldest).Seconds()
-	p.use.Store(&use)
-}
-
-// taken returns how many fewer worker IDs are free with each second.
-func (p *pool) taken(last freeCount) float64 {
-	if n := len(p.counts); n == 0 || last.at-p.counts[n-1].at >= takenEvery {
-		p.counts = append(p.counts, last)
-	}
-	for last.at-p.counts[0].at > takenWindow {
-		p.counts = p.counts[1:]
-	}
-	times := 0
-	for i, c := range p.counts[1:] {
-		if c.free < p.counts[i].free {
-			times++
-		}
-	}
-	first := p.counts[0]
-	gone := first.free - last.free
-	if times < takenTimes || gone*takenShare < last.free {
-		return 0
-	}
-	return float64(gone) / (last.at - first.at).Seconds()
 }
