@@ -2,6 +2,7 @@ package etcdstore_test
 
 import (
 	"context"
+	"encoding/binary"
 	"testing"
 
 	"github.com/hapax-id/hapax/internal/patience"
@@ -21,6 +22,12 @@ var suite = coordtest.Driver{
 			return nil, err
 		}
 		return s, nil
+	},
+	Frame: func(sent []byte) (int, bool) { // of HTTP/2: a length of 24 bits, and the kind, of which 1 is headers
+		if len(sent) < 9 {
+			return 0, false
+		}
+		return 9 + int(sent[0])<<16 + int(binary.BigEndian.Uint16(sent[1:])), sent[3] == 1
 	},
 }
 

@@ -2,6 +2,7 @@ package zkstore_test
 
 import (
 	"context"
+	"encoding/binary"
 	"testing"
 
 	"github.com/hapax-id/hapax/internal/patience"
@@ -21,6 +22,12 @@ var suite = coordtest.Driver{
 			return nil, err
 		}
 		return s, nil
+	},
+	Frame: func(sent []byte) (int, bool) { // a length, and the request's number, of which -2 is a ping
+		if len(sent) < 8 {
+			return 0, false
+		}
+		return 4 + int(binary.BigEndian.Uint32(sent)), int32(binary.BigEndian.Uint32(sent[4:])) != -2
 	},
 }
 

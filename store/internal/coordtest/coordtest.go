@@ -27,6 +27,10 @@ type Driver struct {
 	Shared  func(t testing.TB) *testservers.Server
 	Cluster func(t testing.TB, n int) ([]*testservers.Server, string)
 	Open    func(ctx context.Context, url string, warn func(code, message string)) (driver.Store, error)
+
+	// Frame returns the length of the first frame that a client sends, 0 where too little has come,
+	// and whether it begins a call's request.
+	Frame func(sent []byte) (size int, request bool)
 }
 
 // soon is for calls that should fail, or may.
@@ -38,7 +42,7 @@ func Run(t *testing.T, d Driver) {
 		"killed": d.killed, "paused": d.paused, "lost answers": d.lostAnswers, "lost requests": d.lostRequests,
 		"emptied": d.emptied, "rolled back": d.rolledBack, "overtaken": d.overtaken, "not there": d.notThere,
 		"many handles": d.manyHandles, "secured": d.secured, "quorum": d.quorum, "warnings": d.warnings,
-		"many tags": d.manyTags, "restarted": d.restarted, "elected": d.elected,
+		"many tags": d.manyTags, "restarted": d.restarted, "elected": d.elected, "round trips": d.roundTrips,
 	} {
 		t.Run(name, func(t *testing.T) { t.Parallel(); test(t) })
 	}
