@@ -12,8 +12,9 @@ import (
 // Names are those that [Rows] allows; the tags lie in the table without a name. Values are
 // at least one byte and at most MaxValueBytes long, and are compared byte by byte. All that
 // hapax writes is UTF-8 without NUL, which people can read.
-// The methods are safe for concurrent use and return when the context ends. Each fails with
-// ErrStoreReplaced, and does nothing, where the store is another one than was opened.
+// The methods are safe for concurrent use and return when the context ends. Where the store is
+// another one than was opened nothing is done, and each fails with ErrStoreReplaced; a step of one
+// change may instead refuse it, and tell nothing of its row.
 type KV interface {
 	// Get returns the rows of these keys, at most MaxNamed, in their order.
 	Get(ctx context.Context, from Freshness, keys ...Key) ([]Cell, error)

@@ -141,6 +141,19 @@ func TestAnotherCluster(t *testing.T) {
 	}
 }
 
+// TestReplaced: no step writes to another store that stands where the opened one stood.
+func TestReplaced(t *testing.T) {
+	t.Parallel()
+	server, prefix := testservers.SharedEtcd(t), rand.Text()
+	c := client(t, server)
+	storetest.RunReplaced(t, func(ctx context.Context) (storetest.Handle, error) {
+		return etcdstore.Open(ctx, server.URL+"/"+prefix, etcdstore.Options{Timeout: patience.Call})
+	}, func(ctx context.Context) error {
+		_, err := c.Put(ctx, prefix+"/store", `{"id":"another","cluster":"1","format":3}`)
+		return err
+	})
+}
+
 // TestOtherFormat: a store of another format, or of none, is refused, and left as it is.
 func TestOtherFormat(t *testing.T) {
 	t.Parallel()

@@ -146,6 +146,23 @@ func TestRestoredIdentity(t *testing.T) {
 	})
 }
 
+// No step writes to another store that stands where the opened one stood.
+func TestReplaced(t *testing.T) {
+	srv := own(t)
+	db := raw(t, srv)
+	storetest.RunReplaced(t, func(ctx context.Context) (storetest.Handle, error) {
+		return mongostore.Open(ctx, srv.URL, mongostore.Options{Timeout: patience.Call})
+	}, func(ctx context.Context) error {
+		for collection, field := range map[string]string{"hapax_store": "id", "hapax_tags": "store", "hapax_rows": "store"} {
+			set := bson.D{{Key: "$set", Value: bson.D{{Key: field, Value: "another"}}}}
+			if _, err := db.Collection(collection).UpdateMany(ctx, bson.D{}, set); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 func harness(srv *testservers.Server, url string) storetest.Harness {
 	return storetest.Harness{
 		Open:         func(t testing.TB) storetest.Handle { return open(t, url, mongostore.Options{}) },

@@ -139,6 +139,15 @@ func TestRestoredIdentity(t *testing.T) {
 	})
 }
 
+// No step writes to another store that stands where the opened one stood.
+func TestReplaced(t *testing.T) {
+	srv := testservers.Redis(t)
+	c := raw(t, srv)
+	storetest.RunReplaced(t, func(ctx context.Context) (storetest.Handle, error) {
+		return redisstore.Open(ctx, srv.URL, redisstore.Options{Prefix: "replaced:", Timeout: patience.Call})
+	}, func(ctx context.Context) error { return c.HSet(ctx, "replaced:{hapax}:store", "id", "another").Err() })
+}
+
 // silence is the harness's way to a store that says nothing any more; nil for a server
 // that existed before, which is not to be disturbed.
 func silence(server *testservers.Server, url string) func(testing.TB, time.Duration) (func(context.Context) (storetest.Handle, error), func()) {

@@ -216,6 +216,18 @@ func TestKV(t *testing.T) {
 	})
 }
 
+// No step writes to another store that stands where the opened one stood.
+func TestReplaced(t *testing.T) {
+	onServers(t, func(t *testing.T, _ *testservers.Server, url string) {
+		storetest.RunReplaced(t, func(ctx context.Context) (storetest.Handle, error) {
+			return Open(ctx, url, sqlstore.Options{})
+		}, func(ctx context.Context) error {
+			_, err := plain(t, url).ExecContext(ctx, "UPDATE "+prefixOf(url)+"meta SET value = 'another'")
+			return err
+		})
+	})
+}
+
 // A store that is restored takes the identity of the one that it was.
 func TestRestoredIdentity(t *testing.T) {
 	onServers(t, func(t *testing.T, _ *testservers.Server, url string) {

@@ -260,3 +260,41 @@ func TestKVTwins(t *testing.T) {
 		}
 	}
 }
+
+// A step that is refused when it was made is seen, whatever its form.
+func TestReplacedTwins(t *testing.T) {
+	for name, c := range map[string]struct {
+		writes func(driver.Step) bool // in the other store
+		caught bool
+	}{
+		"whole":             {func(driver.Step) bool { return false }, false},
+		"a change":          {func(s driver.Step) bool { return len(s.If) == 0 && len(s.Each) == 1 }, true},
+		"a beat":            {func(s driver.Step) bool { return len(s.Raise) > 0 && len(s.Each)+len(s.Then) == 0 }, true},
+		"a grant":           {func(s driver.Step) bool { return len(s.Raise) > 0 && len(s.Each) == 1 }, true},
+		"a change together": {func(s driver.Step) bool { return len(s.Then) > 0 }, true},
+	} {
+		var replaced bool
+		store := newTwin()
+		open := func(context.Context) (Handle, error) {
+			opened := replaced
+			k := &kvTwin{twin: store, KV: store.Store.KV()}
+			k.step = func(ctx context.Context, kv driver.KV, s driver.Step) (driver.Result, error) {
+				if replaced == opened {
+					return kv.Step(ctx, s)
+				}
+				if c.writes(s) {
+					if _, err := kv.Step(ctx, s); err != nil {
+						return driver.Result{}, err
+					}
+				}
+				return driver.Result{}, hapax.ErrStoreReplaced
+			}
+			return kvHandle{store, k}, nil
+		}
+		replace := func(context.Context) error { replaced = true; return nil }
+		h := Harness{Open: func(t testing.TB) Handle { h, _ := open(t.Context()); return h }}
+		if f := (check{run: func(e *env) { e.checkReplaced(open, replace) }}).failures(t, h); (f != nil) != c.caught {
+			t.Errorf("%s: failures are %q; want some: %v", name, f, c.caught)
+		}
+	}
+}

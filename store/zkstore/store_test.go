@@ -216,6 +216,24 @@ func TestBadURLs(t *testing.T) {
 	}
 }
 
+// TestReplaced: no step writes to another store that stands where the opened one stood.
+func TestReplaced(t *testing.T) {
+	t.Parallel()
+	server, path := testservers.SharedZooKeeper(t), "/"+rand.Text()
+	server.MustProxy()
+	conn, _, err := zk.Connect([]string{server.Addr}, 6*time.Second, zk.WithLogInfo(false), zk.WithDialer(patience.Dial))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	storetest.RunReplaced(t, func(ctx context.Context) (storetest.Handle, error) {
+		return zkstore.Open(ctx, server.URL+path, zkstore.Options{Timeout: patience.Call})
+	}, func(context.Context) error {
+		_, err := conn.Set(path+"/store", []byte(`{"id":"another","format":3}`), -1)
+		return err
+	})
+}
+
 // TestOtherFormat: a store of another format, or of none, is refused, and left as it is.
 func TestOtherFormat(t *testing.T) {
 	t.Parallel()
