@@ -6,7 +6,6 @@ import (
 
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/driver"
-	"github.com/hapax-id/hapax/store/storetest"
 )
 
 // roundTrips: in the steady state a heartbeat, a grant, a hand-back and those of many tags are one
@@ -50,27 +49,23 @@ func (d Driver) roundTrips(t *testing.T) {
 			}
 		}
 	})
-	grant := func() ([]driver.HandBackOf, driver.Contact, error) {
-		made, c, err := s.AllocateAllWith(ctx, pulse(), []driver.AllocateOf{{Tag: "a", N: 10}, {Tag: "b", N: 10}})
-		var all []driver.HandBackOf
-		for _, m := range made {
-			all = append(all, driver.HandBackOf{Allocation: m.Allocation, Next: m.Grant.Lo})
-		}
-		return all, c, err
-	}
 	var held []driver.HandBackOf
+	grant := func(tags ...driver.AllocateOf) (driver.Contact, error) {
+		made, c, err := s.AllocateAllWith(ctx, pulse(), tags)
+		held = nil
+		for _, m := range made {
+			held = append(held, driver.HandBackOf{Allocation: m.Allocation, Next: m.Grant.Lo})
+		}
+		return c, err
+	}
 	for _, call := range []struct {
 		what string
 		make func() (driver.Contact, error)
 	}{
 		{"a heartbeat", func() (driver.Contact, error) { return s.Beat(ctx, pulse()) }},
-		{"a grant", func() (driver.Contact, error) {
-			_, c, err := storetest.AllocateWith(ctx, s, pulse(), "a", 10, "")
-			return c, err
-		}},
-		{"two grants", func() (c driver.Contact, err error) {
-			held, c, err = grant()
-			return c, err
+		{"a grant", func() (driver.Contact, error) { return grant(driver.AllocateOf{Tag: "a", N: 10}) }},
+		{"two grants", func() (driver.Contact, error) {
+			return grant(driver.AllocateOf{Tag: "a", N: 10}, driver.AllocateOf{Tag: "b", N: 10})
 		}},
 		{"two hand-backs", func() (driver.Contact, error) {
 			_, c, err := s.HandBackAllWith(ctx, pulse(), held)
