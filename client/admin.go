@@ -17,13 +17,26 @@ type (
 	// Status is how it stands with its store.
 	Status = api.Status
 
-	Budget        = api.Budget        // for how long numbers could be issued without the store
-	Forecast      = api.Forecast      // when something that cannot be refilled ends
-	Alarm         = api.Alarm         // what an operator should look at
-	ForeignStatus = api.ForeignStatus // how a foreign system's table stands
-	NodeStatus    = api.NodeStatus    // how one node of a fleet stands
-	Fence         = api.Fence         // why nobody is granted anything
-	Node          = api.Node          // a process that the store knows
+	// Budget is for how long numbers could be issued without the store.
+	Budget = api.Budget
+
+	// Forecast is the end of something that cannot be refilled.
+	Forecast = api.Forecast
+
+	// Alarm is something that an operator should look at.
+	Alarm = api.Alarm
+
+	// ForeignStatus is how a foreign system's table stands.
+	ForeignStatus = api.ForeignStatus
+
+	// NodeStatus is how one node of a fleet stands.
+	NodeStatus = api.NodeStatus
+
+	// Fence is the reason why nobody is granted anything.
+	Fence = api.Fence
+
+	// Node is a process that the store knows.
+	Node = api.Node
 )
 
 // Status asks a server how it stands with its store, and who else is there.
@@ -67,8 +80,11 @@ type (
 	// Adoption is about processes.
 	Adoption = api.Adoption
 
-	ForeignAdoption = api.ForeignAdoption // about a foreign system's table
-	Raised          = api.Raised          // a mark that was raised, or would be
+	// ForeignAdoption is about a foreign system's table.
+	ForeignAdoption = api.ForeignAdoption
+
+	// Raised is a mark that was raised, or would be.
+	Raised = api.Raised
 )
 
 // Adopt is an operator's word that the store, as it is now, is to be used; it speaks

@@ -22,12 +22,23 @@ type (
 	// Trace is all of it.
 	Trace = api.Trace
 
-	TraceCoverage = api.TraceCoverage // how much its records tell
-	TraceLine     = api.TraceLine     // the number as one tag's, or one worker's
-	TraceGrant    = api.TraceGrant    // a stretch of a line in which it lies
-	TraceHandout  = api.TraceHandout  // a run of numbers that somebody got
-	NodeTrace     = api.NodeTrace     // what one node of a fleet knows
-	Verdict       = api.Verdict       // what it comes to on one line
+	// TraceCoverage is how much its records tell.
+	TraceCoverage = api.TraceCoverage
+
+	// TraceLine is the number as one tag's, or one worker's.
+	TraceLine = api.TraceLine
+
+	// TraceGrant is a stretch of a line in which it lies.
+	TraceGrant = api.TraceGrant
+
+	// TraceHandout is a run of numbers that somebody got.
+	TraceHandout = api.TraceHandout
+
+	// NodeTrace is all that one node of a fleet knows.
+	NodeTrace = api.NodeTrace
+
+	// Verdict is the conclusion on one line.
+	Verdict = api.Verdict
 )
 
 // Trace asks a server which node was granted a number, and which caller got it.

@@ -68,7 +68,7 @@ func (r *release) classes(ctx context.Context, javac, dir string) ([]file, error
 	names, err := below(dir, ".class")
 	var files []file
 	for _, name := range names {
-		data, err2 := os.ReadFile(filepath.Join(dir, name)) //nolint:gosec // nobody else writes there
+		data, err2 := os.ReadFile(filepath.Join(dir, name))
 		err = errors.Join(err, err2)
 		files = append(files, file{filepath.ToSlash(name), data})
 	}

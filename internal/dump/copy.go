@@ -263,7 +263,7 @@ func retire(ctx context.Context, s Store, gone *driver.Retirement, r driver.Reti
 	var was []byte
 	if gone != nil {
 		was = gone.Encode()
-		r.Former = append(slices.Clip(gone.Former), gone.Copy) //nolint:gocritic // the longer list is another's
+		r.Former = append(slices.Clip(gone.Former), gone.Copy)
 	}
 	r.By, _ = os.Hostname()
 	ok, err := s.SwapRow(ctx, driver.TableFence, driver.RowFence, was, r.Encode())

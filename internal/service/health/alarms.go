@@ -65,6 +65,7 @@ type Condition struct {
 
 func (c Condition) see() string { return signals.SeeCause(c.Alarm, string(c.Code)) }
 
+// LookEvery is the time between two looks for alarms, and MaxAlarms how many may be up at the same time.
 const (
 	LookEvery  = 2 * time.Second
 	lookRest   = 20          // times as long as a look took, no other one is made
@@ -72,7 +73,7 @@ const (
 	lasting    = 30          // looks: a minute
 	remembered = time.Minute // how long an incident keeps its alarm
 
-	MaxAlarms = 100 // that are up at the same time
+	MaxAlarms = 100
 )
 
 // alarms are those that are up.
