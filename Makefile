@@ -81,9 +81,11 @@ bench-tags:
 	HAPAX_TEST_SOAK=1 $(GO) test -count=1 -v -timeout 30m -run '^(TestFirstUseSoak|TestIdleTagsAreSmallSoak|TestMillionTagsSoak)$$' ./internal/e2e
 	$(GO) test -run '^$$' -bench '^BenchmarkGuardedGrant$$' -benchtime 500ms -timeout 30m ./internal/server
 
+# golangci-lint has the checks of staticcheck within it. With the tools compiled, it took 15 minutes of processor for
+# all modules: a third of that for deploy, which has Helm.
 lint: fresh form
 	cd proto && $(TOOL) buf lint
-	for m in $(MODULES); do (cd $$m && $(TOOL) golangci-lint run --config $(CURDIR)/.golangci.yml ./... && $(TOOL) staticcheck ./...) || exit; done
+	for m in $(MODULES); do (cd $$m && $(TOOL) golangci-lint run --config $(CURDIR)/.golangci.yml ./...) || exit; done
 
 # The part of lint that takes seconds, also where no tool was compiled before.
 form:

@@ -35,7 +35,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	err := error(nil)
+	var err error
 	if *at != "" {
 		err = serve(ctx, *at)
 	} else {
