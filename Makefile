@@ -11,7 +11,8 @@ SEEDS ?= 1000
 # them wait; vet has looked at them before.
 RUN = $(GO) run ./internal/testservers/share $(GO) test -vet=off -p 4
 # Those that take longest come first, so that the others fill the time in which they wait.
-PACKAGES = ./internal/e2e ./store/... ./internal/server . ./client ./compat/redismongo ./internal/mount/sequences ./...
+PACKAGES = ./internal/e2e ./store/witness ./store/sqlstore ./store/... ./internal/server . ./compat/redismongo ./internal/mount/sequences \
+	./client ./internal/api/... ./internal/service ./internal/testservers ./internal/zksession ./...
 
 .PHONY: quick test tests systems cross modules foreign race fuzz bench bench-rpc bench-redis bench-http bench-latency bench-tags lint form generate fresh soak deps release release-test manifests site mutants clients interop
 
