@@ -35,11 +35,9 @@ func (e *env) checkReplaced(open func(ctx context.Context) (Handle, error), repl
 			keys[name+strings.Repeat(" tag", i)] = driver.Key{Table: of, Name: name}
 		}
 	}
-	for name, key := range map[string]driver.Key{
-		"beat": {Table: driver.TableBeats, Name: "n"}, "fence": {Table: driver.TableFence, Name: driver.RowFence}, "joins": {Table: driver.TableGuard, Name: driver.RowJoins},
-	} {
-		keys[name] = key
-	}
+	keys["beat"] = driver.Key{Table: driver.TableBeats, Name: "n"}
+	keys["fence"] = driver.Key{Table: driver.TableFence, Name: driver.RowFence}
+	keys["joins"] = driver.Key{Table: driver.TableGuard, Name: driver.RowJoins}
 	for name, key := range keys {
 		if name == "fence" || name == "joins" || strings.HasPrefix(name, "new") {
 			continue
