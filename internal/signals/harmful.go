@@ -70,13 +70,16 @@ var harmful = []Trouble{
 	},
 	{
 		ID: "retired-store", Title: "The store was copied elsewhere",
-		Codes:    []string{"store_retired"},
-		Messages: []string{"this is the store that goes on where another was copied"},
-		Means:    "`hapax store copy` has moved all that this store holds to another place, which the message names. Nothing is granted here any more; the node writes nothing, and what it holds is issued until it is used up.",
-		Cause:    "The node, or a command, still has the old URL. A node that has used the copy refuses older backups of the old store, too.",
-		Do:       "Set store to the URL that the message names, and start the node again. If the copy was broken off, run the same command again. With nothing left but a backup from before, empty TO: the nodes that used it make it anew.",
-		Not:      "Do not delete rows of the old store or witness files to use it again, nor put back a backup of it from before: both stores would issue the same numbers.",
-		Check:    "hapax doctor",
+		Codes: []string{"store_retired"},
+		Messages: []string{
+			"this is the store that goes on where another was copied",
+			"rows that name copies of the store cannot be read, and count as they are; put their values back from a backup, and never delete them: the nodes would take this store for one from before its copy, and refuse it",
+		},
+		Means: "`hapax store copy` has moved all that this store holds to another place, which the message names. Nothing is granted here any more; the node writes nothing, and what it holds is issued until it is used up.",
+		Cause: "The node, or a command, still has the old URL. A node that has used the copy refuses older backups of the old store, too.",
+		Do:    "Set store to the URL that the message names, and start the node again. If the copy was broken off, run the same command again. With nothing left but a backup from before, empty TO: the nodes that used it make it anew.",
+		Not:   "Do not delete rows of the old store or witness files to use it again, nor put back a backup of it from before: both stores would issue the same numbers.",
+		Check: "hapax doctor",
 	},
 	{
 		ID: "copied-store", Title: "The embedded store is a copy",

@@ -2,6 +2,7 @@ package driver
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -16,7 +17,7 @@ import (
 type Retirement struct {
 	Copy  string    `json:"copy"`  // random; the store that goes on has a row named by it, see RowCopied
 	Store string    `json:"store"` // the identity, which the copy has as well
-	To    string    `json:"to"`    // the URL of the copy, without secrets
+	To    string    `json:"to"`    // the URL of the copy, without secrets; empty where only its row's name is known
 	At    time.Time `json:"at"`
 	By    string    `json:"by"` // the machine
 
@@ -31,6 +32,11 @@ type fenceOfRetired struct {
 // Encode returns the fence's row of the store.
 func (r Retirement) Encode() []byte { return EncodeRow(fenceOfRetired{&r}) }
 
+// Place tells where the store goes on.
+func (r Retirement) Place() string {
+	return cmp.Or(r.To, "the URL of the copy that the other nodes use")
+}
+
 // Err returns the refusal of the store, a *[RetiredError].
 func (r Retirement) Err() error { return &RetiredError{r} }
 
@@ -38,6 +44,9 @@ func (r Retirement) Err() error { return &RetiredError{r} }
 type RetiredError struct{ Retirement }
 
 func (r *RetiredError) Error() string {
+	if r.To == "" {
+		return fmt.Sprintf("%v: store %s was copied elsewhere: set store to %s", hapax.ErrStoreRetired, r.Store, r.Place())
+	}
 	return fmt.Sprintf("%v: store %s was copied to %s at %s, by %s: set store to that URL", hapax.ErrStoreRetired, r.Store, r.To, r.At.UTC().Format(time.RFC3339), r.By)
 }
 

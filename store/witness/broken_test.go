@@ -103,6 +103,9 @@ var broken = []twins.Twin{
 	{"... nor a witness that knows the copy", "statement.go", "if err := haveMoved(ctx, s, a.StoreID, st.Witness); err != nil {", `if err := haveMoved(ctx, s, a.StoreID, map[bool][]Testimony{false: st.Witness}[twin("files")]); err != nil {`, "TestWitnessOfTheCopyInTheStoreFromBefore"},
 	{"... unless it has lost all rows", "retired.go", "err != nil || raw == nil {\n\t\treturn nil, err\n\t}\n\tlatest", "err != nil || raw == nil && !twin(\"rowless\") {\n\t\treturn nil, err\n\t}\n\tlatest", "TestCopyWithoutRows"},
 	{"... which it gets again", "heal.go", "if err := g.tellCopies(ctx, s, id); err != nil {", `if err := g.tellCopies(ctx, s, map[bool]string{false: id}[twin("tells it")]); err != nil {`, "TestCopyWithoutRows"},
+	{"... as one does in whose place it stands", "retired.go", "append(g.witness.stores(), id)", `append(map[bool][]string{false: g.witness.stores()}[twin("heir")], id)`, "TestCopyThatWasWiped"},
+	{"... and a damaged one keeps nobody out", "retired.go", "all, damaged := copiesIn(rows)", `all, damaged := copiesIn(rows); if twin("damaged") && len(damaged) > 0 { return nil, hapax.ErrStoreCorrupt }`, "TestDamagedRowOfACopy"},
+	{"... and counts by its name", "retired.go", "if _, ok := all[number]; !ok {", `if _, ok := all[number]; !ok && !twin("counts") {`, "TestDamagedRowOfACopy"},
 	{"... or is one in whose place that one went on", "verdict.go", "case slices.Contains(known, id):", `case slices.Contains(known, id) && !twin("former"):`, "TestWipedHealedAndPutBack"},
 	{"a store that lacks a surveyed row is behind", "heal.go", "for name, p := range known {", `for name, p := range map[bool]map[string]peer{false: known}[twin("peers")] {`, "TestFindsTheLossByOthersRows"},
 

@@ -175,16 +175,54 @@ func TestCopiedBack(t *testing.T) {
 	})
 }
 
-// A copy that was wiped is healed, and what was before it is none that went on in its place.
+// A row of a copy whose value was damaged keeps nobody out, and counts: also a node that comes to know it then
+// takes the store as it was before for another one, and goes on in a copy of the copy.
+func TestDamagedRowOfACopy(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		before, a, b := copiedFleet(t, f)
+		row := driver.RowCopied("C")
+		if ok, err := f.store.SwapRow(t.Context(), driver.TableGuard, row, f.row(driver.TableGuard, row), []byte(`{"copy":"C","sto`)); err != nil || !ok {
+			t.Fatal(ok, err)
+		}
+		c := f.start("c")
+		f.serve(30*time.Second, a, b, c)
+		for _, m := range []*machine{a, b, c} {
+			m.stop()
+			m.start()
+			m.within(30 * time.Second)
+			m.must("t", 1000)
+		}
+		first := f.store
+		again, _ := f.retireFor("D", "redis://here/0")
+		f.on(before, a, c)
+		time.Sleep(2 * time.Second)
+		a.refuses("redis://there/0")
+		c.refuses("the URL of the copy")
+		f.on(again, a, b, c)
+		f.serve(30*time.Second, a, b, c)
+		c.must("t", 1000)
+		for _, old := range []*memstore.Store{first, before} {
+			f.on(old, c)
+			time.Sleep(2 * time.Second)
+			c.refuses("redis://here/0")
+		}
+	})
+}
+
+// A copy that was wiped is healed, and what was before it is none that went on in its place, also for a node that
+// first comes to what was healed.
 func TestCopyThatWasWiped(t *testing.T) {
 	world(t, func(t *testing.T, f *fleet) {
 		before, a, b := copiedFleet(t, f)
 		f.store.Restore(emptyStore())
 		a.within(60 * time.Second)
 		b.within(60 * time.Second)
-		f.on(before, a)
+		late := f.start("late")
+		f.serve(30*time.Second, late)
+		f.on(before, a, late)
 		time.Sleep(2 * time.Second)
 		a.refuses("redis://there/0")
+		late.refuses("redis://there/0")
 	})
 }
 

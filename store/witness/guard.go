@@ -55,6 +55,7 @@ type Guarded struct {
 	pace    pace
 	told    Status           // as Options.Changed was told last
 	fresh   map[string]int64 // lines that were granted lately; see grantedLocked
+	damaged string           // rows of copies that could not be read, as they were told last
 	blocked map[string]bool  // lines that could not be read; see blocked.go
 
 	gone     bool          // no store was found where this node's was, in the last turn

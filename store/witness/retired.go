@@ -88,30 +88,68 @@ func (g *Guarded) goesOn(ctx context.Context, s store, r driver.Retirement) (boo
 // Copies are those from which stores came, by the random text of each.
 type copies map[string]driver.Retirement
 
-// copiesIn finds them among the rows of driver.TableGuard.
-func copiesIn(rows map[string][]byte) (copies, error) {
-	all := copies{}
+// copiesIn finds them among the rows of driver.TableGuard, and the rows whose values are damaged.
+func copiesIn(rows map[string][]byte) (all copies, damaged []string) {
+	all = copies{}
 	for name, raw := range rows {
 		if !strings.HasPrefix(name, driver.RowCopied("")) {
 			continue
 		}
 		var r driver.Retirement
-		if err := driver.DecodeRow(driver.TableGuard, name, raw, &r); err != nil {
-			return nil, err
+		err := driver.DecodeRow(driver.TableGuard, name, raw, &r)
+		// Once, where it took the place of one that was given up. One that names a copy without a row of its
+		// own was changed by hand: believed, it would have this store refused from then on.
+		if _, ok := rows[driver.RowCopied(r.Copy)]; err != nil || !ok || r.Store == "" {
+			damaged = append(damaged, name)
+			continue
 		}
-		// Once, where it took the place of one that was given up. A row that names a copy without a row of its
-		// own was written by hand: who believed it would refuse this store from then on.
-		if _, ok := rows[driver.RowCopied(r.Copy)]; ok {
-			all[r.Copy] = r
+		all[r.Copy] = r
+	}
+	slices.Sort(damaged)
+	return all, damaged
+}
+
+// addDamaged adds the copies of which only the names of rows can be read. These count, lest a backup from before is
+// healed by whoever joined since: such a copy is one of the store that has the row, and went nobody knows where.
+func (all copies) addDamaged(rows []string, id string) {
+	for _, name := range rows {
+		number := strings.TrimPrefix(name, driver.RowCopied(""))
+		if _, ok := all[number]; !ok {
+			all[number] = driver.Retirement{Copy: number, Store: id}
 		}
+	}
+}
+
+// readCopies is copiesIn of the store that a process has opened. Damaged rows are told once: they keep nobody
+// out.
+func (g *Guarded) readCopies(ctx context.Context, s store, rows map[string][]byte) (copies, error) {
+	all, damaged := copiesIn(rows)
+	if len(damaged) > 0 { // else the call is one too many, where each takes long
+		id, err := ahead{store: s}.StoreID(ctx)
+		if err != nil {
+			return nil, unavailable(err)
+		}
+		all.addDamaged(damaged, id)
+	}
+	names := strings.Join(damaged, ", ")
+	g.mu.Lock()
+	isNew := names != g.damaged
+	g.damaged = names
+	g.mu.Unlock()
+	if isNew && names != "" {
+		g.opts.Log.Warn("rows that name copies of the store cannot be read, and count as they are; put their values back from a backup, and never delete them: the nodes would take this store for one from before its copy, and refuse it",
+			"table", driver.TableGuard, "rows", names)
 	}
 	return all, nil
 }
 
-// newTo returns those that are not known.
+// newTo returns those that are not known, or not by their values.
 func (all copies) newTo(known copies) copies {
 	all = maps.Clone(all)
-	maps.DeleteFunc(all, func(number string, _ driver.Retirement) bool { _, ok := known[number]; return ok })
+	maps.DeleteFunc(all, func(number string, r driver.Retirement) bool {
+		old, ok := known[number]
+		return ok && (old.To != "" || r.To == "")
+	})
 	return all
 }
 
@@ -173,7 +211,7 @@ func (g *Guarded) learnCopies(ctx context.Context, s store) error {
 	if err != nil {
 		return err
 	}
-	came, err := copiesIn(rows)
+	came, err := g.readCopies(ctx, s, rows)
 	if err != nil {
 		return err
 	}
@@ -185,9 +223,14 @@ func (g *Guarded) learnCopies(ctx context.Context, s store) error {
 	})
 }
 
-// tellCopies gives a store the rows of copies again that it has lost.
+// tellCopies gives a store the rows of copies again that it has lost, or that the stores had in whose place it
+// stands.
 func (g *Guarded) tellCopies(ctx context.Context, s store, id string) error {
-	lacks, err := lacking(ctx, s, g.witness.copiesOf(id))
+	var came []driver.Retirement
+	for _, of := range slices.Compact(slices.Sorted(slices.Values(append(g.witness.stores(), id)))) {
+		came = append(came, g.witness.copiesOf(of)...)
+	}
+	lacks, err := lacking(ctx, s, came)
 	for _, r := range lacks {
 		if err == nil {
 			err = putRow(ctx, s, driver.TableGuard, driver.RowCopied(r.Copy), r)
@@ -270,5 +313,5 @@ func (r retiredError) Unwrap() []error { return []error{r.error, hapax.ErrFenced
 
 // retiredCommand tells what an operator may do.
 func retiredCommand(r driver.Retirement) string {
-	return fmt.Sprintf("set store to %s, and start the node again", r.To)
+	return fmt.Sprintf("set store to %s, and start the node again", r.Place())
 }

@@ -3,6 +3,9 @@ package witness
 import (
 	"context"
 	"errors"
+	"reflect"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -128,21 +131,75 @@ func TestOperatorOfARetiredStore(t *testing.T) {
 	})
 }
 
-// Copies are read from their rows alone. One that was given up has a row with what took its place.
+// Copies are read from their rows alone. One that was given up has a row with what took its place; one whose value
+// is damaged counts by the row's name, for the store that has it.
 func TestCopiesIn(t *testing.T) {
 	c := newScene(t)
 	r := c.retirement("D", 0)
 	r.Former = []string{"C"}
-	raw := driver.EncodeRow(r)
-	all, err := copiesIn(map[string][]byte{driver.RowCopied("C"): raw, driver.RowCopied("D"): raw, driver.RowJoins: []byte("7")})
-	if err != nil || len(all) != 1 || all["D"].To != r.To {
-		t.Errorf("they are read as %+v, %v", all, err)
+	raw, homeless, other := driver.EncodeRow(r), r, r
+	homeless.Copy, homeless.Store, other.Copy = "H", "", "X"
+	all, damaged := copiesIn(map[string][]byte{
+		driver.RowCopied("C"): raw, driver.RowCopied("D"): raw, driver.RowJoins: []byte("7"),
+		driver.RowCopied("E"): []byte("?"), driver.RowCopied("F"): []byte("{}"), driver.RowCopied("H"): driver.EncodeRow(homeless), driver.RowCopied("Y"): driver.EncodeRow(other),
+	})
+	all.addDamaged(damaged, "id")
+	if len(all) != 5 || all["D"].To != r.To {
+		t.Errorf("they are read as %+v", all)
 	}
-	if _, err := copiesIn(map[string][]byte{driver.RowCopied("C"): []byte("?")}); !errors.Is(err, hapax.ErrStoreCorrupt) {
-		t.Errorf("a damaged row: %v; want ErrStoreCorrupt", err)
+	if want := []string{"copied/E", "copied/F", "copied/H", "copied/Y"}; !slices.Equal(damaged, want) {
+		t.Errorf("damaged are %q; want %q", damaged, want)
 	}
-	if all = all.newTo(copies{"D": r}); len(all) != 0 {
-		t.Errorf("new is what is known: %+v", all)
+	for _, number := range []string{"E", "F", "H", "Y"} {
+		if want := (driver.Retirement{Copy: number, Store: "id"}); !reflect.DeepEqual(all[number], want) {
+			t.Errorf("copy %s is read as %+v; want %+v", number, all[number], want)
+		}
+	}
+	// What took its place tells of it.
+	all, damaged = copiesIn(map[string][]byte{driver.RowCopied("C"): raw, driver.RowCopied("D"): []byte("?")})
+	if all.addDamaged(damaged, "id"); len(all) != 1 || all["D"].To != r.To || len(damaged) != 1 {
+		t.Errorf("read as %+v, damaged are %q", all, damaged)
+	}
+	blank := driver.Retirement{Copy: "D", Store: r.Store}
+	for name, v := range map[string]struct {
+		is, known driver.Retirement
+		want      int
+	}{"as known": {r, r, 0}, "damaged since": {blank, r, 0}, "damaged as ever": {blank, blank, 0}, "mended": {r, blank, 1}} {
+		if all := (copies{"D": v.is}).newTo(copies{"D": v.known}); len(all) != v.want {
+			t.Errorf("%s: new is %+v", name, all)
+		}
+	}
+}
+
+// Damaged rows of copies are told once as long as they are the same, and what is known of them is their names.
+func TestTellsDamagedCopies(t *testing.T) {
+	c := newScene(t)
+	c.put(driver.TableGuard, driver.RowCopied("C"), []byte("?"))
+	told := func() int { return strings.Count(c.log.String(), "never delete them") }
+	learn := func() {
+		t.Helper()
+		if err := c.g.learnCopies(t.Context(), c.store); err != nil {
+			t.Fatal(err)
+		}
+	}
+	learn()
+	learn()
+	id := c.retirement("C", 0).Store
+	if got := c.g.witness.snapshot().Copies["C"]; told() != 1 || !strings.Contains(c.log.String(), "rows=copied/C") || got.Store != id || got.To != "" {
+		t.Errorf("told %d times, and learnt %+v: %s", told(), got, c.log.String())
+	}
+	c.put(driver.TableGuard, driver.RowCopied("D"), []byte("?"))
+	if learn(); told() != 2 || !strings.Contains(c.log.String(), `rows="copied/C, copied/D"`) {
+		t.Errorf("another one: told %d times: %s", told(), c.log.String())
+	}
+	for _, number := range []string{"C", "D"} {
+		c.put(driver.TableGuard, driver.RowCopied(number), driver.EncodeRow(c.retirement(number, 0)))
+	}
+	if learn(); told() != 2 || c.g.witness.snapshot().Copies["D"].To != "redis://D/0" {
+		t.Errorf("mended: told %d times, and known is %+v", told(), c.g.witness.snapshot().Copies)
+	}
+	if r := (driver.Retirement{Copy: "C", Store: id}); !strings.Contains(r.Err().Error(), "store "+id+" was copied elsewhere: set store to the URL of the copy") || strings.Contains(r.Err().Error(), "0001") || !strings.Contains(retiredCommand(r), "the URL of the copy") {
+		t.Errorf("one of which no more is known: %v; %s", r.Err(), retiredCommand(r))
 	}
 }
 
@@ -161,7 +218,6 @@ func TestLearnsCopies(t *testing.T) {
 		}
 	}
 	synctest.Test(t, func(t *testing.T) { failing(t, set) })
-	synctest.Test(t, func(t *testing.T) { garbling(t, set) })
 }
 
 // A store that lacks a copy of which the node knows is the one from before, and went to the latest such copy; but
@@ -218,4 +274,9 @@ func TestMovedOn(t *testing.T) {
 		t.Errorf("told is %q, %v", c.row(driver.TableGuard, driver.RowCopied(first)), err)
 	}
 	synctest.Test(t, func(t *testing.T) { failing(t, tells) })
+	// One that stands in the place of that store gets them, too.
+	c, _ = tells(t)
+	if err := c.g.tellCopies(t.Context(), c.store, "its heir"); err != nil || c.row(driver.TableGuard, driver.RowCopied(first)) == "" {
+		t.Errorf("told is %q, %v", c.row(driver.TableGuard, driver.RowCopied(first)), err)
+	}
 }

@@ -232,7 +232,7 @@ func (g *Guarded) survey(ctx context.Context, s store) error {
 	if err != nil {
 		return err
 	}
-	came, err := copiesIn(guard)
+	came, err := g.readCopies(ctx, s, guard)
 	if err != nil {
 		return err
 	}
