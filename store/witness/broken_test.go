@@ -102,7 +102,7 @@ var broken = []twins.Twin{
 	{"... which no operator takes for the copy", "retired.go", "if gone != nil {", `if gone != nil && !twin("declares") {`, "TestStoreFromBeforeItsCopy"},
 	{"... nor a witness that knows the copy", "statement.go", "if err := haveMoved(ctx, s, a.StoreID, st.Witness); err != nil {", `if err := haveMoved(ctx, s, a.StoreID, map[bool][]Testimony{false: st.Witness}[twin("files")]); err != nil {`, "TestWitnessOfTheCopyInTheStoreFromBefore"},
 	{"... unless it has lost all rows", "retired.go", "err != nil || raw == nil {\n\t\treturn nil, err\n\t}\n\tlatest", "err != nil || raw == nil && !twin(\"rowless\") {\n\t\treturn nil, err\n\t}\n\tlatest", "TestCopyWithoutRows"},
-	{"... which it gets again", "heal.go", "if err := g.tellCopies(ctx, s, id); err != nil {", `if err := g.tellCopies(ctx, s, map[bool]string{false: id}[twin("tells it")]); err != nil {`, "TestCopyWithoutRows"},
+	{"... which it gets again", "heal.go", "if err := g.tellCopies(ctx, s, id); err != nil {", `if twin("tells it") { g.wake() } else if err := g.tellCopies(ctx, s, id); err != nil {`, "TestCopyWithoutRows"},
 	{"... as one does in whose place it stands", "retired.go", "append(g.witness.stores(), id)", `append(map[bool][]string{false: g.witness.stores()}[twin("heir")], id)`, "TestCopyThatWasWiped"},
 	{"... and a damaged one keeps nobody out", "retired.go", "all, damaged := copiesIn(rows)", `all, damaged := copiesIn(rows); if twin("damaged") && len(damaged) > 0 { return nil, hapax.ErrStoreCorrupt }`, "TestDamagedRowOfACopy"},
 	{"... and counts by its name", "retired.go", "if _, ok := all[number]; !ok {", `if _, ok := all[number]; !ok && !twin("counts") {`, "TestDamagedRowOfACopy"},
@@ -112,6 +112,7 @@ var broken = []twins.Twin{
 	// Fences.
 	{"a refusal outlives the process", "open.go", `if l := w.latch(); l.State != "" {`, `if l := w.latch(); l.State != "" && !twin("latch") {`, "TestFenceThatVanishes"},
 	{"a fence is not taken from an answer of before the decision", "verdict.go", "mine := g.me.row == row", `mine := g.me.row == row || twin("late")`, "TestFenceThatWasDecidedAboutMeanwhile"},
+	{"no verdict is held up by the disk", "guard.go", "return isNew, record && g.witness.noteLatch(l, row, all, joins) == nil", `if record && twin("disk") { _ = g.witness.noteLatch(l, row, all, joins); _ = g.witness.flush() }; return isNew, record && g.witness.noteLatch(l, row, all, joins) == nil`, "TestNoVerdictWaitsForTheDisk"},
 	{"a fence that vanishes is raised again", "heal.go", "return g.afterFence(ctx, s, id, verdict)", `if twin("again") { g.apply(decided, nil, nil); return nil }; return g.afterFence(ctx, s, id, verdict)`, "TestFenceThatVanishes"},
 	{"only a decision that is new ends a refusal", "heal.go", "known != d.decisionID", `(known != d.decisionID || twin("decision"))`, "TestFenceThatVanishes"},
 	{"a decision explains what is missing", "heal.go", "return d != nil && known.Number", `return d != nil && !twin("explains") && known.Number`, "TestReturnsAfterAStatement"},

@@ -34,8 +34,9 @@ type Guarded struct {
 	allocations *batch.Batch[driver.AllocateOf, driver.Allocated]
 	used        used
 
-	// Held while a verdict is taken and written to the witness, so that one from before a decision comes
-	// before it in both; taken before mu, and held during that I/O.
+	// Orders verdicts and decisions, so that one from before a decision comes before it in the state and in the
+	// witness; taken before mu and the witness's lock, and never held during I/O: what is to be written is written
+	// in that order afterwards.
 	verdicts sync.Mutex
 
 	mu      sync.Mutex // guards the fields below; never held during I/O
@@ -282,16 +283,25 @@ func joinsError(ended error) error {
 // written where it did; that may fail, and the state holds all the same.
 func (g *Guarded) apply(e event, cause error, fence *Fence) bool {
 	g.verdicts.Lock()
-	isNew := g.applyLocked(e, cause, fence)
+	isNew, owes := g.applyLocked(e, cause, fence)
 	g.verdicts.Unlock()
+	g.writeLatch(owes)
 	if isNew || fence != nil {
 		g.tell()
 	}
 	return isNew
 }
 
-// applyLocked is apply with verdicts held, and tells nobody.
-func (g *Guarded) applyLocked(e event, cause error, fence *Fence) bool {
+// writeLatch writes what applyLocked owes the witness. Where that fails, the next change writes it; it is in
+// force.
+func (g *Guarded) writeLatch(owes bool) {
+	if owes {
+		_ = g.witness.flush()
+	}
+}
+
+// applyLocked is apply with verdicts held: it tells nobody, and reports whether the witness has news to write.
+func (g *Guarded) applyLocked(e event, cause error, fence *Fence) (isNew, owes bool) {
 	// Before the row is forgotten below.
 	if e == lost {
 		g.keepRow()
@@ -301,11 +311,11 @@ func (g *Guarded) applyLocked(e event, cause error, fence *Fence) bool {
 	g.mu.Lock()
 	if e == joined && g.me.over != g.me.begun { // another primary has answered since
 		g.mu.Unlock()
-		return false
+		return false, false
 	}
 	old := g.state
 	g.state = old.after(e)
-	isNew := g.state != old
+	isNew = g.state != old
 	if fence != nil {
 		if g.fence == nil || g.fence.ID != fence.ID || len(g.fence.Found) != len(fence.Found) {
 			g.seenAt = g.now()
@@ -344,18 +354,15 @@ func (g *Guarded) applyLocked(e event, cause error, fence *Fence) bool {
 		close(g.changed)
 		g.changed = make(chan struct{})
 	}
-	// Outside g.mu, since it is I/O. The state is in force already, so that nothing is granted
-	// meanwhile.
+	// Outside g.mu, which is taken within the witness's lock elsewhere. The state is in force already, so that
+	// nothing is granted meanwhile.
 	record := e == fenced || e == behind || e == retired
 	l, row, all, joins := g.latchLocked(was, e, cause), g.me.row, own{Count: g.me.acked.Count, Grants: g.me.acked.Grants, Asked: g.me.beat.Grants}, g.me.joins
 	g.mu.Unlock()
 	if e == retired {
 		joins = 0 // some may have joined after the copy was read
 	}
-	if record {
-		_ = g.witness.setLatch(l, row, all, joins) // else the next change writes it; it is in force
-	}
-	return isNew
+	return isNew, record && g.witness.noteLatch(l, row, all, joins) == nil
 }
 
 // latchLocked returns the latch that the witness is to remember after an event. The first

@@ -377,7 +377,7 @@ func (g *Guarded) catchUp(ctx context.Context, s store, d *decision, id string) 
 	}
 	was := g.witness.latch()
 	g.verdicts.Lock()
-	err = g.witness.commit(func(b *record) error {
+	err = g.witness.enter(func(b *record) error {
 		if g.witness.state.Latch.retires() { // found meanwhile
 			return g.witness.state.Latch.Retired.Err()
 		}
@@ -398,6 +398,10 @@ func (g *Guarded) catchUp(ctx context.Context, s store, d *decision, id string) 
 		g.applyLocked(decided, nil, nil)
 	}
 	g.verdicts.Unlock()
+	// The state may come first: nobody joins before the row is in the witness, and so this, too.
+	if err == nil {
+		err = g.witness.flush()
+	}
 	if err != nil {
 		return err
 	}

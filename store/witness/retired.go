@@ -59,10 +59,13 @@ func (g *Guarded) follow(ctx context.Context, s store, r driver.Retirement) erro
 		return err
 	}
 	g.verdicts.Lock()
-	if err = g.witness.commit(func(b *record) error { b.Latch = &latch{}; return nil }); err == nil {
+	if err = g.witness.enter(func(b *record) error { b.Latch = &latch{}; return nil }); err == nil {
 		g.applyLocked(decided, nil, nil)
 	}
 	g.verdicts.Unlock()
+	if err == nil { // the state may come first: see catchUp
+		err = g.witness.flush()
+	}
 	if err != nil {
 		return err
 	}

@@ -227,10 +227,12 @@ func (g *Guarded) takeFenceUnder(row string, f *Fence) bool {
 	g.mu.Lock()
 	mine := g.me.row == row
 	g.mu.Unlock()
+	owes := false
 	if mine {
-		g.applyLocked(fenced, fmt.Errorf("%w: %s", hapax.ErrFenced, f.text()), f)
+		_, owes = g.applyLocked(fenced, fmt.Errorf("%w: %s", hapax.ErrFenced, f.text()), f)
 	}
 	g.verdicts.Unlock()
+	g.writeLatch(owes)
 	if mine {
 		g.tell()
 		g.wake()

@@ -188,3 +188,54 @@ func TestFenceThatWasDecidedAboutMeanwhile(t *testing.T) {
 		t.Errorf("the fence that was decided about: %s, %v, %+v", c.g.state, c.g.fence, c.g.witness.latch())
 	}
 }
+
+// A syncing file tells of each Sync, which waits until the test lets it go on.
+type syncing struct {
+	logFile
+	begun, may chan struct{}
+}
+
+func (s syncing) Sync() error {
+	s.begun <- struct{}{}
+	<-s.may
+	return s.logFile.Sync()
+}
+
+// Nobody waits for the disk with the verdicts held: a caller's verdict would wait for another's write.
+func TestNoVerdictWaitsForTheDisk(t *testing.T) {
+	d := &decision{decisionID: decisionID{1, "D"}, Joins: 1}
+	for name, v := range map[string]struct {
+		prepare func(*scene)
+		take    func(*scene) error
+	}{
+		"a loss":     {func(*scene) {}, func(c *scene) error { c.g.apply(behind, errInjected, nil); return nil }},
+		"a fence":    {func(*scene) {}, func(c *scene) error { c.g.takeFenceUnder(c.g.me.row, &Fence{ID: "F"}); return nil }},
+		"a decision": {func(c *scene) { c.putJSON(driver.TableGuard, rowDecision, d) }, func(c *scene) error { return c.g.catchUp(c.t.Context(), c.store, d, "id") }},
+		"the store that goes on": {func(c *scene) {
+			r := c.retirement("C", 0)
+			c.knowsCopies(r)
+			c.put(driver.TableGuard, driver.RowCopied("C"), driver.EncodeRow(r))
+		}, func(c *scene) error { return c.g.follow(c.t.Context(), c.store, c.retirement("C", 0)) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newScene(t)
+			c.joins(1)
+			c.member(1, 2)
+			l := c.g.witness.log
+			slow := syncing{l.file, make(chan struct{}), make(chan struct{})}
+			v.prepare(c)
+			l.file = slow
+			done := make(chan error)
+			go func() { done <- v.take(c) }()
+			<-slow.begun
+			free := c.g.verdicts.TryLock()
+			if free {
+				c.g.verdicts.Unlock()
+			}
+			close(slow.may)
+			if err := <-done; err != nil || !free {
+				t.Errorf("free while it is written: %v; %v", free, err)
+			}
+		})
+	}
+}

@@ -371,10 +371,10 @@ func (w *Witness) latch() latch {
 	return *w.state.Latch
 }
 
-// setLatch records the reason against a grant, how many have joined, and the process's own
-// row as far as it is known: calls under way for it will be abandoned.
-func (w *Witness) setLatch(l latch, row string, all own, joins int64) error {
-	return w.commit(func(b *record) error {
+// noteLatch enters the reason against a grant, how many have joined, and the process's own
+// row as far as it is known: calls under way for it will be abandoned. Where it returns nil, flush is to follow.
+func (w *Witness) noteLatch(l latch, row string, all own, joins int64) error {
+	return w.enter(func(b *record) error {
 		if w.state.Latch.retires() && l.Retired == nil { // it was found meanwhile, and stays
 			return errNoChange
 		}
@@ -432,6 +432,11 @@ func (w *Witness) commit(change func(b *record) error) error {
 	case err != nil:
 		return err
 	}
+	return w.flush()
+}
+
+// flush makes durable what was entered, in that order.
+func (w *Witness) flush() error {
 	_, err := w.writes.Do(context.Background(), struct{}{})
 	return err
 }
