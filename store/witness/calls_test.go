@@ -162,6 +162,9 @@ func TestAnyFailedCallIsAnError(t *testing.T) {
 		"heal, where the store stands in another's place": {set: healing(func(c *scene, ctx context.Context, s store, _ *Fence, _ []byte) error { return c.g.heal(ctx, s) }, func(c *scene) {
 			c.know(func(b *record) { b.Store = "another" })
 		}), whole: removed},
+		"heal, of a store that lacks copies": {set: healing(func(c *scene, ctx context.Context, s store, _ *Fence, _ []byte) error { return c.g.heal(ctx, s) }, func(c *scene) {
+			c.know(func(b *record) { b.Copies["C"] = driver.Retirement{Copy: "C", Store: "before", To: "redis://C/0"} })
+		}), whole: append([]string{"row " + driver.RowCopied("C")}, removed...)},
 		"heal, without a fence": {set: healing(func(c *scene, ctx context.Context, s store, _ *Fence, _ []byte) error { return c.g.heal(ctx, s) }, func(c *scene) {
 			c.put(driver.TableFence, driver.RowFence, nil)
 		})},
@@ -353,6 +356,13 @@ func TestAnyFailedCallIsAnError(t *testing.T) {
 		"survey":      {set: simple(func(c *scene, ctx context.Context, s store) error { return c.g.survey(ctx, s) }, member, aSilentRow, withPool, func(c *scene) { c.g.me.known = false })},
 		"survey, of the lines": {set: simple(func(c *scene, ctx context.Context, s store) error { return c.g.survey(ctx, s) }, member, withPool, func(c *scene) {
 			c.g.me.rowsAgain = c.g.now() + time.Hour
+		})},
+		"survey, of what is owed": {set: simple(func(c *scene, ctx context.Context, s store) error { return c.g.survey(ctx, s) }, member, func(c *scene) {
+			c.put(driver.TableGuard, rowOwed+"tag/t", driver.EncodeRow(owedLine{Pair: Pair{0, 50}}))
+		})},
+		"survey, of the lines and what is owed": {set: simple(func(c *scene, ctx context.Context, s store) error { return c.g.survey(ctx, s) }, member, func(c *scene) {
+			c.g.me.rowsAgain, c.g.blocked = c.g.now()+time.Hour, map[string]bool{"tag/t": true}
+			c.put(driver.TableGuard, rowOwed+"tag/t", driver.EncodeRow(owedLine{Pair: Pair{0, 50}}))
 		})},
 		"compact": {set: simple(func(c *scene, ctx context.Context, s store) error {
 			beats, err := readRows(ctx, s, driver.TableBeats)

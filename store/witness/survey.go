@@ -224,7 +224,7 @@ func (g *Guarded) survey(ctx context.Context, s store) error {
 	if err != nil {
 		return err
 	}
-	counters := ahead{store: s, rows: map[driver.Key][]byte{}}
+	counters := ahead{rows: map[driver.Key][]byte{}} // of both rows, so that no store is asked
 	for _, name := range []string{driver.RowJoins, rowCompacted} {
 		counters.rows[guardRow(name)] = guard[name]
 	}

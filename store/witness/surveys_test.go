@@ -1,6 +1,7 @@
 package witness
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -261,6 +262,16 @@ func TestSurveysThatFail(t *testing.T) {
 		"a counter is none":           {func(c *scene) { c.put(driver.TableGuard, rowCompacted, []byte("~")) }, hapax.ErrStoreCorrupt},
 		"a row is none":               {func(c *scene) { c.put(driver.TableBeats, rowOf(2, "B"), []byte("~")) }, hapax.ErrStoreCorrupt},
 		"what a process says is none": {func(c *scene) { c.put(driver.TableNodes, rowOf(2, "B"), []byte("~")) }, hapax.ErrStoreCorrupt},
+		"... and nothing is judged": {func(c *scene) {
+			c.put(driver.TableBeats, rowOf(2, "B"), []byte("~"))
+			c.know(func(b *record) { b.Lines["tag/t"] = Pair{0, 101} })
+		}, hapax.ErrStoreCorrupt},
+		"what is owed cannot be learnt": {func(c *scene) {
+			c.g.me.rowsAgain, c.g.blocked = c.g.now()+time.Hour, map[string]bool{"tag/t": true}
+			c.know(func(b *record) { b.Lines["tag/t"] = Pair{0, 100} })
+			c.put(driver.TableGuard, rowOwed+"tag/u", driver.EncodeRow(owedLine{Pair: Pair{0, 50}}))
+			_ = c.g.witness.Close()
+		}, hapax.ErrClosed},
 	} {
 		c := servingScene(t)
 		v.set(c)
@@ -286,3 +297,88 @@ func TestSurveysThatFail(t *testing.T) {
 		t.Errorf("it joins with a witness that is closed: %v, it is %s", err, c.g.state)
 	}
 }
+
+// Rows that were read come to be compacted as they were; one that is none ends that.
+func TestCompactsNoRowThatIsNone(t *testing.T) {
+	c := servingScene(t)
+	if err := c.g.compact(t.Context(), c.store, map[string][]byte{rowOf(2, "B"): []byte("~")}, 0); !errors.Is(err, hapax.ErrStoreCorrupt) {
+		t.Errorf("%v; want ErrStoreCorrupt", err)
+	}
+}
+
+// A joining process surveys, and marks nobody silent: it may be the one that the store does not answer in time.
+func TestMarksNobodyWhileItJoins(t *testing.T) {
+	for state, want := range map[State]string{Joining: "", Serving: "silent"} {
+		c := servingScene(t)
+		aSilentRow(c)
+		c.g.state, c.g.me.known = state, false
+		if err := c.g.survey(t.Context(), c.store); err != nil {
+			t.Fatal(err)
+		}
+		if _, how, err := driver.DecodeBeat(rowOf(2, "B"), []byte(c.row(driver.TableBeats, rowOf(2, "B")))); err != nil || how != want {
+			t.Errorf("%s: the other row has ended as %q, %v; want %q", state, how, err, want)
+		}
+	}
+}
+
+// A survey whose first heartbeat gets no answer is told from one that is cut off, and has its handle dialled
+// anew; one that fails otherwise does not.
+func TestSurveyThatHangs(t *testing.T) {
+	for name, v := range map[string]struct {
+		answers bool
+		cut     bool // the survey's own time ends first
+		hangs   bool
+	}{"nothing answers": {false, false, true}, "it is cut off": {false, true, false}, "it answers": {true, false, false}} {
+		synctest.Test(t, func(t *testing.T) {
+			c := servingScene(t)
+			ctx, cancel := context.WithTimeout(t.Context(), 4*c.g.opts.Timeout)
+			defer cancel()
+			if v.cut {
+				ctx, cancel = context.WithTimeout(ctx, c.g.opts.Timeout/2)
+				defer cancel()
+			}
+			s := mute{c.store, v.answers}
+			if err := c.g.survey(ctx, s); err == nil || errors.Is(err, errHangs) != v.hangs {
+				t.Errorf("%s: %v", name, err)
+			}
+			dials := 0
+			h := newHandle(func(context.Context) (driver.Store, error) { dials++; return s, nil }, false)
+			h.clock = c.g.opts.Clock
+			c.g.surveyOn(h)
+			c.g.loop.Wait()
+			if _, err := h.get(t.Context()); err != nil || (dials == 2) != !v.answers {
+				t.Errorf("%s: it is dialled %d times, %v", name, dials, err)
+			}
+			_ = h.close()
+		})
+	}
+}
+
+// A mute store answers no heartbeat, or refuses each.
+type mute struct {
+	*counted
+	answers bool
+}
+
+func (m mute) Beat(ctx context.Context, _ driver.Pulse) (driver.Contact, error) {
+	if !m.answers {
+		<-ctx.Done()
+		return driver.Contact{}, ctx.Err()
+	}
+	return driver.Contact{}, errInjected
+}
+
+// Where the driver sees to it that rows come from the store that was opened, its identity is not asked for.
+func TestAsksNoOpenedStoreForItsIdentity(t *testing.T) {
+	c := newScene(t)
+	if id, err := (ahead{store: opened{c.store}}).StoreID(t.Context()); id != "opened" || err != nil || len(c.store.made()) > 0 {
+		t.Errorf("%q, %v, after %v", id, err, c.store.made())
+	}
+	if id, err := (ahead{store: c.store}).StoreID(t.Context()); id == "" || err != nil || len(c.store.made()) != 1 {
+		t.Errorf("another: %q, %v, after %v", id, err, c.store.made())
+	}
+}
+
+type opened struct{ *counted }
+
+func (opened) OpenedID() string { return "opened" }

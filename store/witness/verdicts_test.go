@@ -239,3 +239,25 @@ func TestNoVerdictWaitsForTheDisk(t *testing.T) {
 		})
 	}
 }
+
+// A node takes a decision with what is owed, which it attests for from then on; and none of a store that it has
+// seen retired meanwhile.
+func TestTakesADecisionWhole(t *testing.T) {
+	c := newScene(t)
+	c.joins(1)
+	c.tag("t", 100)
+	c.put(driver.TableGuard, rowOwed+"tag/gone", driver.EncodeRow(owedLine{Pair: Pair{0, 70}}))
+	d := &decision{decisionID: decisionID{1, "D"}, Joins: 1}
+	c.putJSON(driver.TableGuard, rowDecision, d)
+	if err := c.g.catchUp(t.Context(), c.store, d, "id"); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.g.witness.Lines(); got["tag/gone"].Mark != 70 || got["tag/t"].Mark != 100 {
+		t.Errorf("it knows %v", got)
+	}
+	c, r := retiredScene(t)
+	c.putJSON(driver.TableGuard, rowDecision, d)
+	if err := c.g.catchUp(t.Context(), c.store, d, r.Store); !errors.Is(err, hapax.ErrStoreRetired) || c.g.state != Refusing || !c.g.witness.latch().isRetired() {
+		t.Errorf("a retired store: %v, and it is %s", err, c.g.state)
+	}
+}
