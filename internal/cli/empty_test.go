@@ -2,10 +2,18 @@ package cli
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/mount"
 )
 
 // inStore runs a command on a place, and returns its exit code and what it says.
@@ -83,4 +91,40 @@ func TestEmptyPlaceStaysEmpty(t *testing.T) {
 			t.Errorf("exit code %d, %s", code, said)
 		}
 	})
+}
+
+// A dry run of a move shows what it would do in a store that is not there yet, and makes none.
+func TestDryRunMakesNoStore(t *testing.T) {
+	for name, place := range map[string][]string{"store": {"--store", "bolt:new.db"}, "directory": {"--data", "new"}} {
+		for _, dry := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, dry run: %v", name, dry), func(t *testing.T) {
+				t.Chdir(t.TempDir())
+				cmd := &cobra.Command{}
+				cmd.SetContext(t.Context())
+				f := addMove(cmd, &mount.Import{})
+				if err := cmd.ParseFlags(append([]string{fmt.Sprintf("--dry-run=%v", dry)}, place...)); err != nil {
+					t.Fatal(err)
+				}
+				looked := false
+				err := f.with(cmd, func(ctx context.Context, to target) error {
+					_, err := to.Tag(ctx, "a")
+					if looked = errors.Is(err, hapax.ErrTagNotFound); looked {
+						return nil
+					}
+					return err
+				})
+				if made, _ := filepath.Glob("new*"); err != nil || !looked || (len(made) == 0) != dry {
+					t.Errorf("%v; it has looked: %v, and made %q", err, looked, made)
+				}
+			})
+		}
+	}
+}
+
+// An error that comes with a command says no other thing to do.
+func TestSaysOneThingToDo(t *testing.T) {
+	err := error(commandError{fmt.Errorf("tag a: %w", hapax.ErrFenced), "hapax adopt"})
+	if got := hapax.Message(err); !errors.Is(err, hapax.ErrFenced) || strings.Contains(got, "see hapax status") || !strings.HasSuffix(got, "healed; to do: hapax adopt") {
+		t.Errorf("%s", got)
+	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/hapax-id/hapax/internal/audit"
 	"github.com/hapax-id/hapax/internal/mount"
 	"github.com/hapax-id/hapax/internal/moves"
+	"github.com/hapax-id/hapax/internal/server"
 )
 
 // moveHelp tells what all moves have in common.
@@ -117,11 +118,20 @@ func (f *moveFlags) passwordFile(text string) (string, error) {
 // it takes.
 func (f *moveFlags) with(cmd *cobra.Command, do func(context.Context, target) error) error {
 	ctx := cmd.Context()
-	t, err := f.where.open(ctx, creates) // a dry run may be the first to come to the store, too
-	if err != nil {
-		return err
+	on := func(t target, err error) error {
+		if err != nil {
+			return err
+		}
+		return errors.Join(t.explain(do(ctx, t)), t.Close(ctx))
 	}
-	return errors.Join(t.explain(do(ctx, t)), t.Close(ctx))
+	if !f.dryRun {
+		return on(f.where.open(ctx, creates))
+	}
+	err := on(f.where.open(ctx, changes))
+	if errors.Is(err, server.ErrNoStore) { // it may be the first to come here, and makes none
+		return on(f.where.openEmpty(ctx))
+	}
+	return err
 }
 
 // bar returns what shows the progress of a phase, and what ends that.

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -201,6 +202,16 @@ func (f *targetFlags) openStore(ctx context.Context, u use, config server.Config
 	return t, nil
 }
 
+// openEmpty opens a store in memory in place of one that is not made yet.
+func (f *targetFlags) openEmpty(ctx context.Context) (target, error) {
+	config, err := f.settings.load()
+	if err != nil {
+		return nil, err
+	}
+	config.Store = "memory:"
+	return f.openStore(ctx, creates, config)
+}
+
 // remote returns a server as a target.
 func (f *targetFlags) remote(ctx context.Context, address string, named bool) (target, error) {
 	r, err := dial(ctx, address, f.credentials, named)
@@ -386,10 +397,22 @@ func (l *local) explain(err error) error {
 		return err
 	}
 	if st := l.node.Guard.Status(); !st.Ready() && st.Command != "" {
-		err = fmt.Errorf("%w; to do: %s", err, st.Command)
+		err = commandError{err, st.Command}
 	}
 	return err
 }
+
+// A commandError says what is to be done, in place of where else that is told.
+type commandError struct {
+	error
+	command string
+}
+
+func (e commandError) Error() string {
+	return strings.ReplaceAll(e.error.Error(), "; see hapax status", "") + "; to do: " + e.command
+}
+
+func (e commandError) Unwrap() error { return e.error }
 
 // Usage implements target: what plugins have counted is known to servers.
 func (l *local) Usage(context.Context, string) ([]client.Usage, error) { return nil, nil }

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"maps"
@@ -178,6 +179,9 @@ func (o opener) open(ctx context.Context) (driver.Store, error) {
 	return store, o.explain(err)
 }
 
+// ErrNoStore is the cause where a command needs a store, and there is none.
+var ErrNoStore = fmt.Errorf("%w: there is no store", hapax.ErrInvalidArgument)
+
 // noStore is the error of a command that needs a store where there is none.
 func noStore(store, data string) error {
 	name := redact(store)
@@ -185,7 +189,7 @@ func noStore(store, data string) error {
 		name = "bolt:" + path
 	}
 	return &hapax.ValueError{
-		Field: "store", Value: name, Err: hapax.ErrInvalidArgument,
+		Field: "store", Value: name, Err: ErrNoStore,
 		Allowed: "a place that has a store, and this one is empty: check it, or make a store with hapax serve or hapax tags create",
 	}
 }

@@ -298,6 +298,9 @@ func TestJudgesStatements(t *testing.T) {
 		if a.Spoke != 1 {
 			t.Errorf("%s: %d have spoken", name, a.Spoke)
 		}
+		if slices.ContainsFunc(a.Stated, func(n Node) bool { return isAmong(n, a.Missing) }) {
+			t.Errorf("%s: stated for %v, and missing are %v", name, a.Stated, a.Missing)
+		}
 		if err != nil {
 			continue
 		}

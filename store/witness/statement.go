@@ -316,6 +316,7 @@ func (g *Guarded) judgeStatement(ctx context.Context, s store, st Statement, h *
 		return nil, unavailable(err)
 	}
 	a.Missing = now.missing
+	a.Stated = slices.DeleteFunc(a.Stated, func(n Node) bool { return isAmong(n, now.missing) })
 	known, tag := highest(now.lines, have.lines)
 	a.Proposed = proposedFloor(now.lines, have.lines)
 	for line, p := range now.lacking(have) {
