@@ -197,45 +197,74 @@ func TestStoreCopyKilled(t *testing.T) {
 			return from, to, [2]string{from, proxies[0].URL(to)}
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			requests := 0
-			for i := range 9 {
-				from, to, near := ends(i)
-				if r := run(t, t.TempDir(), "tags", "create", "orders", "--store", from); r.code != 0 { // it warns of a store without replicas
-					t.Fatalf("%+v", r)
-				}
-				if out := ok(t, t.TempDir(), "next", "orders", "--store", from); out != "1\n" {
-					t.Fatal(out)
-				}
-				p := point{after: i%2 == 1}
-				if i > 0 {
-					p.at = 2 + (i-1)*(requests-2)/7
-				}
-				k := &takers{t: t}
-				if i == 0 {
-					requests, _ = copyKilled(t, proxies, p, near)
-				}
-				k.start(from, to)
-				for busy := i > 0; busy; {
-					_, busy = copyKilled(t, proxies, p, near)
-				}
-				patience.Until(t, "the copy ends", func() bool {
-					r := run(t, t.TempDir(), "store", "copy", near[0], near[1])
-					// Bolt, for a moment, or a server beside much else.
-					passes := strings.Contains(r.err, "another process has") || strings.Contains(r.err, "did not answer in time")
-					if r.code != 0 && !passes {
-						t.Fatalf("killed at %d of %d, again: %s", p.at, requests, r.err)
-					}
-					return r.code == 0
-				})
-				before := k.count(to)
-				patience.Until(t, "numbers of the new store", func() bool { return k.count(to) >= before+3 })
-				k.end()
-				refuses(t, t.TempDir(), from)
-			}
-			t.Logf("%d requests", requests)
+		t.Run(name, func(t *testing.T) { copiesKilled(t, proxies, ends) })
+	}
+}
+
+// The same among the engines that it leaves out.
+func TestStoreCopyKilledSoak(t *testing.T) {
+	patience.Soak(t, "the other engines")
+	places := map[string]string{"mariadb": "%s?prefix=copy%d_", "mongodb": "%s%d", "etcd": "%s/copy%d", "zookeeper": "%s/copy%d"}
+	servers := map[string]*testservers.Server{}
+	var proxies []*testservers.Proxy
+	near := map[string]*testservers.Proxy{}
+	for _, store := range sharedStores {
+		if places[store.name] != "" {
+			server := store.start(t)
+			server.MustProxy()
+			near[store.name] = testservers.NewProxy(t, server.Addr)
+			servers[store.name], proxies = server, append(proxies, near[store.name])
+		}
+	}
+	for from, to := range map[string]string{"mariadb": "etcd", "etcd": "mongodb", "mongodb": "zookeeper", "zookeeper": "mariadb"} {
+		t.Run(from+" to "+to, func(t *testing.T) {
+			copiesKilled(t, proxies, func(i int) (string, string, [2]string) {
+				one, other := fmt.Sprintf(places[from], servers[from].URL, 2*i), fmt.Sprintf(places[to], servers[to].URL, 2*i+1)
+				return one, other, [2]string{near[from].URL(one), near[to].URL(other)}
+			})
 		})
 	}
+}
+
+// copiesKilled kills copies between the ends that it is given, the second ones as they are reached through proxies.
+func copiesKilled(t *testing.T, proxies []*testservers.Proxy, ends func(i int) (from, to string, near [2]string)) {
+	t.Helper()
+	requests := 0
+	for i := range 9 {
+		from, to, near := ends(i)
+		if r := run(t, t.TempDir(), "tags", "create", "orders", "--store", from); r.code != 0 { // it warns of a store without replicas
+			t.Fatalf("%+v", r)
+		}
+		if out := ok(t, t.TempDir(), "next", "orders", "--store", from); out != "1\n" {
+			t.Fatal(out)
+		}
+		p := point{after: i%2 == 1}
+		if i > 0 {
+			p.at = 2 + (i-1)*(requests-2)/7
+		}
+		k := &takers{t: t}
+		if i == 0 {
+			requests, _ = copyKilled(t, proxies, p, near)
+		}
+		k.start(from, to)
+		for busy := i > 0; busy; {
+			_, busy = copyKilled(t, proxies, p, near)
+		}
+		patience.Until(t, "the copy ends", func() bool {
+			r := run(t, t.TempDir(), "store", "copy", near[0], near[1])
+			// Bolt, for a moment, or a server beside much else.
+			passes := strings.Contains(r.err, "another process has") || strings.Contains(r.err, "did not answer in time")
+			if r.code != 0 && !passes {
+				t.Fatalf("killed at %d of %d, again: %s", p.at, requests, r.err)
+			}
+			return r.code == 0
+		})
+		before := k.count(to)
+		patience.Until(t, "numbers of the new store", func() bool { return k.count(to) >= before+3 })
+		k.end()
+		refuses(t, t.TempDir(), from)
+	}
+	t.Logf("%d requests", requests)
 }
 
 func newDatabase(t *testing.T, admin *sql.DB, url string) string {
