@@ -11,6 +11,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hapax-id/hapax"
@@ -83,7 +84,7 @@ func Copy(ctx context.Context, from, to Place, o CopyOptions) (sum Summary, err 
 	}
 	defer func() { err = closing(t, err) }() // as it is then
 	if t.found {
-		return sum, finished(ctx, &t, to, id, gone, o)
+		return sum, finished(ctx, &t, s, to, id, gone, o)
 	}
 	number = copyOf(id, t.closed)
 	if gone != nil && gone.Copy != number && !o.Anew {
@@ -210,7 +211,7 @@ func elsewhere(gone *driver.Retirement, to Place, err error) error {
 
 // finished ends a copy to a store that everybody can open: it is over but for the fence, or over, or that store is
 // another one.
-func finished(ctx context.Context, t *target, to Place, id string, gone *driver.Retirement, o CopyOptions) error {
+func finished(ctx context.Context, t *target, from Store, to Place, id string, gone *driver.Retirement, o CopyOptions) error {
 	found, err := t.StoreID(ctx)
 	if err != nil {
 		return err
@@ -245,14 +246,46 @@ func finished(ctx context.Context, t *target, to Place, id string, gone *driver.
 		return fmt.Errorf("%w: it cannot be copied to", e)
 	}
 	if found == id {
-		err := fmt.Errorf("%w: in %s is the same store, %s, or a copy that was made otherwise: give a place without a store", hapax.ErrInvalidArgument, to.URL, id)
-		return elsewhere(gone, to, err)
+		later, err := wentOn(ctx, from, t.Store)
+		switch {
+		case err != nil:
+			return err
+		case later != nil:
+			return fmt.Errorf("%w; that is in %s, and this is a copy of the store from before: set store to %s, and use this one no more", later.Err(), to.URL, to.URL)
+		}
+		// No other place is named: there would be one store more that grants the same numbers.
+		err = fmt.Errorf("%w: in %s is the same store, %s, or a copy that was made otherwise: use one of the two, and remove the other", hapax.ErrInvalidArgument, to.URL, id)
+		if gone != nil {
+			err = fmt.Errorf("%w; %w", gone.Err(), err)
+		}
+		return err
 	}
 	tables, err := used(ctx, t.Store)
 	if err != nil {
 		return err
 	}
 	return elsewhere(gone, to, refuseUsed(to, found, tables))
+}
+
+// wentOn returns a copy from which a store came, and that another of the same identity does not know of, which is
+// then from before; nil if there is none.
+func wentOn(ctx context.Context, before, after Store) (later *driver.Retirement, err error) {
+	err = eachOf(ctx, after, driver.TableGuard, func(row driver.Row) error {
+		number, is := strings.CutPrefix(row.Name, driver.RowCopied(""))
+		if !is || later != nil {
+			return nil
+		}
+		raw, err := before.Row(ctx, driver.TableGuard, row.Name)
+		if err != nil || raw != nil {
+			return err
+		}
+		var r driver.Retirement
+		if err := driver.DecodeRow(driver.TableGuard, row.Name, row.Value, &r); err == nil && r.Copy == number {
+			later = &r
+		}
+		return nil
+	})
+	return later, err
 }
 
 // retire retires a store, unless an attempt before has, and returns what it says.

@@ -104,6 +104,23 @@ func (o *overtaken) SwapRow(ctx context.Context, table, name string, old, next [
 	return o.opened.SwapRow(ctx, table, name, old, next)
 }
 
+// A backup from before a copy is not copied to yet another place, which would be a second store that grants the same
+// numbers: the copy again says where the store goes on.
+func TestCopyOfABackup(t *testing.T) {
+	r := newRemoval(t)
+	backup, older := dumped(t, r.from.open(t)), new(spot)
+	if err := r.copy(killer{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := load(t.Context(), older, backup, false); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Copy(t.Context(), older.place("older"), r.to.place("to"), CopyOptions{Tell: func(string) {}})
+	if !errors.Is(err, hapax.ErrStoreRetired) || !strings.Contains(err.Error(), "set store to to, and use this one no more") || strings.Contains(err.Error(), "a place") {
+		t.Errorf("a backup is copied: %v", err)
+	}
+}
+
 // A copy to a store that was itself copied says where that went.
 func TestCopyOfACopy(t *testing.T) {
 	r := newRemoval(t)

@@ -51,8 +51,12 @@ func (o opener) explain(err error) error {
 }
 
 // Answers reports whether an error of opening a store is the answer of one that is there: it refuses a password
-// or a right, or shows a certificate that is not trusted.
+// or a right, or shows a certificate that is not trusted. One that takes a connection, and is silent, is there, too: it
+// may be paused.
 func Answers(err error) bool {
+	if op, ok := errors.AsType[*net.OpError](err); errors.Is(err, driver.ErrSilent) || ok && op.Op == "read" && op.Timeout() {
+		return true
+	}
 	what, _ := diagnose(err)
 	return what == wrongPassword || what == noRight || what == notTrusted || what == noFileRight
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net"
 	"strings"
 	"testing"
@@ -16,6 +17,36 @@ import (
 
 	"github.com/hapax-id/hapax"
 )
+
+// A store that takes connections and is silent is there, whatever it is: a paused one may go on. One that takes none
+// is not.
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // the system takes connections for it
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = silent.Close() }) // after the subtests, which run later
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = closed.Close()
+	for _, url := range []string{"mysql://u:p@HOST/x", "postgres://u:p@HOST/x", "redis://HOST/0", "mongodb://HOST/x", "etcd://HOST", "zk://HOST/x"} {
+		for l, want := range map[net.Listener]bool{silent: true, closed: false} {
+			t.Run(fmt.Sprintf("%.4s %t", url, want), func(t *testing.T) {
+				t.Parallel()
+				c, err := LoadStore(strings.ReplaceAll(url, "HOST", l.Addr().String()), func(string) (string, bool) { return "", false })
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err = OpenPlain(t.Context(), c, Looking, slog.New(slog.DiscardHandler)); err == nil || Answers(err) != want {
+					t.Errorf("%v: an answer: %t", err, Answers(err))
+				}
+			})
+		}
+	}
+}
 
 // What the driver knows is said first, and the error stays what it was.
 func TestExplain(t *testing.T) {
