@@ -162,6 +162,7 @@ type row struct {
 	id                                       int64
 	bizType                                  string
 	maxID, step, delta, remainder, versionNo int64
+	stepless                                 bool // step is NULL, as its column may be
 }
 
 func (r *row) class() class { return class{r.delta, r.remainder} }
@@ -169,7 +170,10 @@ func (r *row) class() class { return class{r.delta, r.remainder} }
 const columns = "id, biz_type, max_id, step, delta, remainder, version"
 
 func (r *row) scan(scan func(...any) error) error {
-	return scan(&r.id, &r.bizType, &r.maxID, &r.step, &r.delta, &r.remainder, &r.versionNo)
+	var step sql.NullInt64
+	err := scan(&r.id, &r.bizType, &r.maxID, &step, &r.delta, &r.remainder, &r.versionNo)
+	r.step, r.stepless = step.Int64, !step.Valid
+	return err
 }
 
 // check returns why a row cannot be used, or nil. TinyID itself loops without end
@@ -183,6 +187,8 @@ func (r *row) check() error {
 		return fmt.Errorf("%w: row %q of tiny_id_info: biz_type: %w", hapax.ErrStoreCorrupt, r.bizType, err)
 	}
 	switch {
+	case r.stepless:
+		return fmt.Errorf("%w: row %q of tiny_id_info: step is NULL; allowed is 1 to %d: correct the row", hapax.ErrStoreCorrupt, r.bizType, int64(hapax.MaxStep))
 	case r.step < 1 || r.step > hapax.MaxStep:
 		return bad("step", r.step, fmt.Sprintf("1 to %d", int64(hapax.MaxStep)))
 	case r.delta < 1 || r.delta > hapax.MaxDelta:

@@ -115,9 +115,9 @@ func testDelta(t *testing.T, server *testservers.Server) {
 // testBadRows: a step of 0 was an endless loop, a delta of 0 a division by it, and
 // a remainder that is not below delta issued wrong residues.
 func testBadRows(t *testing.T, server *testservers.Server) {
-	db := database(t, server, "'step 0', 0, 0, 1, 0", "'step -1', 0, -1, 1, 0", "'delta 0', 0, 10, 0, 0", "'delta -1', 0, 10, -1, 0", "'remainder 2', 0, 10, 2, 2", "'remainder -1', 0, 10, 2, -1", "'max -1', -1, 10, 1, 0")
+	db := database(t, server, "'step 0', 0, 0, 1, 0", "'step NULL', 0, NULL, 1, 0", "'step -1', 0, -1, 1, 0", "'delta 0', 0, 10, 0, 0", "'delta -1', 0, 10, -1, 0", "'remainder 2', 0, 10, 2, 2", "'remainder -1', 0, 10, 2, -1", "'max -1', -1, 10, 1, 0")
 	s := open(t, tinyid.Options{}, db.URL)
-	for _, tag := range []string{"step 0", "step -1", "delta 0", "delta -1", "remainder 2", "remainder -1", "max -1"} {
+	for _, tag := range []string{"step 0", "step NULL", "step -1", "delta 0", "delta -1", "remainder 2", "remainder -1", "max -1"} {
 		a, err := s.Allocate(t.Context(), tag, 0, "")
 		if !errors.Is(err, hapax.ErrStoreCorrupt) || !strings.Contains(err.Error(), tag) {
 			t.Errorf("%s: got %v, error %v; want ErrStoreCorrupt with the row's name", tag, a.Grant, err)
