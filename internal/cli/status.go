@@ -244,6 +244,14 @@ func lost(all []client.Node) (lost []client.Node) {
 	return lost
 }
 
+// listed returns an error where the list of nodes is not the store's: a server that has joined is in that itself.
+func listed(st client.Status) error {
+	if st.StoreID == "" || slices.ContainsFunc(st.Nodes, func(n client.Node) bool { return n.Self }) {
+		return nil
+	}
+	return fmt.Errorf("%w: the server cannot read now which nodes there are, or has not joined them: hapax status tells why", hapax.ErrStoreUnavailable)
+}
+
 func nodesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "nodes",
@@ -252,7 +260,8 @@ func nodesCommand() *cobra.Command {
 them: each start of a node has its own row. While nothing is granted it says why. A row
 marked as missing is a node that may know what was granted and has not said so: start
 that node, or speak for it with hapax nodes settle. Nodes that fell silent within the last
-day and have not come back are told on standard error.`,
+day and have not come back are told on standard error. The exit code is 1 if the server
+cannot read the list.`,
 		Args: arguments(0, 0),
 	}
 	asJSON := jsonFlag(cmd)
@@ -287,7 +296,7 @@ day and have not come back are told on standard error.`,
 				fmt.Fprintf(cmd.ErrOrStderr(), "hapax: fell silent, and has not come back: %s at %s\n", n.Name, dash(n.Address))
 			}
 		}
-		return out.flush()
+		return errors.Join(out.flush(), listed(st))
 	})
 	cmd.AddCommand(settleCommand())
 	return cmd

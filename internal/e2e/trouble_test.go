@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -192,4 +193,24 @@ func testLatency(t *testing.T, store *testservers.Server) {
 	}
 	t.Logf("%v waits and %v refills while warming up; then %.0f numbers/s, %v refills and no wait",
 		warmUp, refilled, float64(issued)/took.Seconds(), s.metric(refills)-refilled)
+}
+
+// While the store does not answer, hapax nodes says so, and does not say that there are none.
+func TestNodesWithoutTheStore(t *testing.T) {
+	t.Parallel()
+	store := testservers.Redis(t)
+	proxy := testservers.NewProxy(t, store.Addr)
+	dir := t.TempDir()
+	s := serve(t, dir, nil, "--store", proxy.URL(store.URL))
+	takeSoon(t, s, "orders", 1)
+	if out := ok(t, dir, "nodes", "--server", s.url); !strings.Contains(out, "serving") {
+		t.Errorf("the nodes: %s", out)
+	}
+	proxy.Blackhole()
+	for _, more := range [][]string{{}, {"--json"}} {
+		r := run(t, dir, append([]string{"nodes", "--server", s.url}, more...)...)
+		if r.code != 1 || !strings.Contains(r.err, "cannot read now which nodes there are") {
+			t.Errorf("nodes %q: exit code %d, %s%s", more, r.code, r.out, r.err)
+		}
+	}
 }
