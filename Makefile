@@ -14,7 +14,7 @@ RUN = $(GO) run ./internal/testservers/share $(GO) test -vet=off -p 4
 PACKAGES = ./internal/e2e ./store/witness ./store/sqlstore ./store/... ./internal/server . ./compat/redismongo ./internal/mount/sequences \
 	./client ./internal/api/... ./internal/service ./internal/testservers ./internal/zksession ./...
 
-.PHONY: quick test tests systems cross modules foreign race fuzz bench bench-rpc bench-redis bench-http bench-latency bench-tags lint form generate fresh soak deps release release-test manifests site mutants clients interop
+.PHONY: quick test tests systems cross modules foreign race fuzz bench bench-rpc bench-redis bench-http bench-latency bench-tags lint linters form generate fresh soak deps release release-test manifests site mutants clients interop
 
 # A minute to know.
 quick:
@@ -82,10 +82,13 @@ bench-tags:
 	HAPAX_TEST_SOAK=1 $(GO) test -count=1 -v -timeout 30m -run '^(TestFirstUseSoak|TestIdleTagsAreSmallSoak|TestMillionTagsSoak)$$' ./internal/e2e
 	$(GO) test -run '^$$' -bench '^BenchmarkGuardedGrant$$' -benchtime 500ms -timeout 30m ./internal/server
 
-# golangci-lint has the checks of staticcheck within it. With the tools compiled, it took 15 minutes of processor for
-# all modules: a third of that for deploy, which has Helm. Of the tools, buf takes longest to compile: seven minutes.
-lint: fresh form
+# With the tools compiled, 15 minutes of processor for all modules, a third of that for deploy, which has Helm; to
+# compile buf takes seven minutes more, at least.
+lint: fresh form linters
 	cd proto && $(TOOL) buf lint
+
+# golangci-lint has the checks of staticcheck within it. .ci/run takes its turn with the root module: MODULES=.
+linters:
 	for m in $(MODULES); do (cd $$m && $(TOOL) golangci-lint run --config $(CURDIR)/.golangci.yml ./...) || exit; done
 
 # The part of lint that takes seconds, also where no tool was compiled before.
