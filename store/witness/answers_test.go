@@ -129,6 +129,22 @@ func TestReplacesLostHandles(t *testing.T) {
 	}
 }
 
+// A statement whose handle is replaced meanwhile, as that of a store that hangs is, does not say that the node is closed.
+func TestStatementOnAReplacedHandle(t *testing.T) {
+	for ended, want := range map[bool]error{false: hapax.ErrStoreUnavailable, true: hapax.ErrClosed} {
+		c := servingScene(t)
+		if err := c.g.calls.close(); err != nil {
+			t.Fatal(err)
+		}
+		if ended {
+			c.g.stop()
+		}
+		if _, err := c.g.Adopt(t.Context(), Statement{}); !errors.Is(err, want) {
+			t.Errorf("the node has ended %t: %v, want %v", ended, err, want)
+		}
+	}
+}
+
 // A lease is taken under one row, and its line's definition and end are known to the witness.
 func TestLeasesUnderOneRow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -307,7 +307,7 @@ func (g *Guarded) replaceLost(h *handle, s store, err error) error {
 	case err == nil || errors.Is(err, hapax.ErrFenced):
 		return err
 	case errors.Is(err, hapax.ErrClosed) && g.life.Err() == nil:
-		return fmt.Errorf("%w: the connection was replaced while it was used", hapax.ErrStoreUnavailable)
+		return errReplacedInUse()
 	}
 	if errors.Is(err, hapax.ErrStoreRetired) { // a change that is made under no heartbeat
 		return g.ifRetired(err)
@@ -321,6 +321,10 @@ func (g *Guarded) replaceLost(h *handle, s store, err error) error {
 		g.wake()
 	}
 	return unavailable(err)
+}
+
+func errReplacedInUse() error {
+	return fmt.Errorf("%w: the connection was replaced while it was used", hapax.ErrStoreUnavailable)
 }
 
 // StoreID implements driver.Store.

@@ -111,6 +111,14 @@ func (g *Guarded) Settle(ctx context.Context, st Statement) (Adoption, error) {
 }
 
 func (g *Guarded) declare(ctx context.Context, st Statement) (Adoption, error) {
+	a, err := g.declared(ctx, st)
+	if errors.Is(err, hapax.ErrClosed) && g.life.Err() == nil {
+		err = errReplacedInUse()
+	}
+	return a, err
+}
+
+func (g *Guarded) declared(ctx context.Context, st Statement) (Adoption, error) {
 	if st.Floor < 0 || st.Floor > maxFloor {
 		return Adoption{}, &hapax.ValueError{Field: "floor", Value: st.Floor, Allowed: fmt.Sprintf("1 to %d, or 0 for none", int64(maxFloor)), Err: hapax.ErrInvalidArgument}
 	}
