@@ -99,6 +99,8 @@ func TestDryRunMakesNoStore(t *testing.T) {
 		for _, dry := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, dry run: %v", name, dry), func(t *testing.T) {
 				t.Chdir(t.TempDir())
+				passing := t.TempDir()
+				t.Setenv("TMPDIR", passing)
 				cmd := &cobra.Command{}
 				cmd.SetContext(t.Context())
 				f := addMove(cmd, &mount.Import{})
@@ -115,6 +117,9 @@ func TestDryRunMakesNoStore(t *testing.T) {
 				})
 				if made, _ := filepath.Glob("new*"); err != nil || !looked || (len(made) == 0) != dry {
 					t.Errorf("%v; it has looked: %v, and made %q", err, looked, made)
+				}
+				if left, err := os.ReadDir(passing); err != nil || len(left) > 0 {
+					t.Errorf("it has left %v, %v", left, err)
 				}
 			})
 		}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -202,14 +203,33 @@ func (f *targetFlags) openStore(ctx context.Context, u use, config server.Config
 	return t, nil
 }
 
-// openEmpty opens a store in memory in place of one that is not made yet.
+// openEmpty opens a store that ends with its Close in place of one that is not made yet. It is a file, since a
+// configuration can ask for a store that outlives its server.
 func (f *targetFlags) openEmpty(ctx context.Context) (target, error) {
 	config, err := f.settings.load()
 	if err != nil {
 		return nil, err
 	}
-	config.Store = "memory:"
-	return f.openStore(ctx, creates, config)
+	dir, err := os.MkdirTemp("", "hapax-dry-run-")
+	if err != nil {
+		return nil, err
+	}
+	config.Store = "bolt:" + filepath.Join(dir, "hapax.db")
+	t, err := f.openStore(ctx, creates, config)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return passing{t, dir}, nil
+}
+
+// A passing target is removed when it is closed.
+type passing struct {
+	target
+	dir string
+}
+
+func (p passing) Close(ctx context.Context) error {
+	return errors.Join(p.target.Close(ctx), os.RemoveAll(p.dir))
 }
 
 // remote returns a server as a target.
