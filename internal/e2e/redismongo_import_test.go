@@ -174,7 +174,7 @@ func TestImportRedisMongo(t *testing.T) {
 			}
 		}
 	}()
-	alive := run(t, dir, append(move, "--config", "hapax.yaml", "--apply", "--watch", "500ms")...)
+	alive := run(t, dir, append(move, "--config", "hapax.yaml", "--apply", "--watch", "5s")...) // in which it goes on, however busy the machine is
 	close(stop)
 	<-stopped
 	if alive.code == 0 || !strings.Contains(alive.err, "still issuing") {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/service/auth"
 	"github.com/hapax-id/hapax/internal/service/health"
 )
@@ -32,7 +33,11 @@ func TestScrapeIsDocumented(t *testing.T) {
 	}
 	ask("/v1/tags/snowflake/next")
 	ask("/v1/tags/missing/nothing")
-	page := ask("/metrics")
+	page := ""
+	patience.Until(t, "the worker IDs are counted", func() bool {
+		page = ask("/metrics")
+		return strings.Contains(page, "\nhapax_workers{")
+	})
 	known := map[string]string{}
 	for _, m := range health.Metrics() {
 		known[m.Name] = m.Type

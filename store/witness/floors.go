@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/driver"
 )
 
@@ -70,4 +71,30 @@ func (g *Guarded) noteFounding(ctx context.Context, s store) error {
 		err = unavailable(fmt.Errorf("another process has founded the fleet at the same time"))
 	}
 	return err
+}
+
+// proposedMargin is how far above the highest mark that is known a floor is proposed:
+// some of the largest segments that a rate leads to.
+const proposedMargin = 10 * hapax.DefaultMaxStep
+
+// proposedFloor returns a floor for a node of which no more is known than by others.
+func proposedFloor(known, have lines) int64 {
+	mark, _ := highest(known, have)
+	return min(mark+proposedMargin, maxFloor)
+}
+
+// maxFloor is the highest floor that is accepted: half of a line, so that enough is left of a
+// tag.
+const maxFloor = hapax.MaxMark / 2
+
+// highest returns the highest mark of a segment tag that anybody knows.
+func highest(known, have lines) (mark int64, tag string) {
+	for _, some := range []lines{known, have} {
+		for line, p := range some.pairs {
+			if name, ok := CutTagLine(line); ok && some.defs[line].Kind == "" && p.Mark > mark {
+				mark, tag = p.Mark, name
+			}
+		}
+	}
+	return mark, tag
 }

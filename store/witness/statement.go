@@ -346,32 +346,6 @@ func isAmong(n Node, nodes []Node) bool {
 	return slices.ContainsFunc(nodes, func(m Node) bool { return m.Row == n.Row })
 }
 
-// proposedMargin is how far above the highest mark that is known a floor is proposed:
-// some of the largest segments that a rate leads to.
-const proposedMargin = 10 * hapax.DefaultMaxStep
-
-// proposedFloor returns a floor for a node of which no more is known than by others.
-func proposedFloor(known, have lines) int64 {
-	mark, _ := highest(known, have)
-	return min(mark+proposedMargin, maxFloor)
-}
-
-// maxFloor is the highest floor that is accepted: half of a line, so that enough is left of a
-// tag.
-const maxFloor = hapax.MaxMark / 2
-
-// highest returns the highest mark of a segment tag that anybody knows.
-func highest(known, have lines) (mark int64, tag string) {
-	for _, some := range []lines{known, have} {
-		for line, p := range some.pairs {
-			if name, ok := CutTagLine(line); ok && some.defs[line].Kind == "" && p.Mark > mark {
-				mark, tag = p.Mark, name
-			}
-		}
-	}
-	return mark, tag
-}
-
 // evidenceOfFile is the evidence of a process that does not run, by its witness.
 func evidenceOfFile(t Testimony) evidence {
 	e := evidenceOf(t.said)
