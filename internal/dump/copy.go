@@ -251,7 +251,7 @@ func finished(ctx context.Context, t *target, from Store, to Place, id string, g
 		case err != nil:
 			return err
 		case later != nil:
-			return fmt.Errorf("%w; that is in %s, and this is a copy of the store from before: set store to %s, and use this one no more", later.Err(), to.URL, to.URL)
+			return fmt.Errorf("%w; that store is in %s, and this one is from before: use it no more", later.Err(), to.URL)
 		}
 		// No other place is named: there would be one store more that grants the same numbers.
 		err = fmt.Errorf("%w: in %s is the same store, %s, or a copy that was made otherwise: use one of the two, and remove the other", hapax.ErrInvalidArgument, to.URL, id)

@@ -116,7 +116,7 @@ func TestCopyOfABackup(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := Copy(t.Context(), older.place("older"), r.to.place("to"), CopyOptions{Tell: func(string) {}})
-	if !errors.Is(err, hapax.ErrStoreRetired) || !strings.Contains(err.Error(), "set store to to, and use this one no more") || strings.Contains(err.Error(), "a place") {
+	if !errors.Is(err, hapax.ErrStoreRetired) || !strings.Contains(err.Error(), "that store is in to, and this one is from before: use it no more") || strings.Contains(err.Error(), "a place") {
 		t.Errorf("a backup is copied: %v", err)
 	}
 }
