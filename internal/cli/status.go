@@ -244,9 +244,9 @@ func lost(all []client.Node) (lost []client.Node) {
 	return lost
 }
 
-// listed returns an error where the list of nodes is not the store's: a server that has joined is in that itself.
+// listed returns an error where the list of nodes is not the store's: those that are missing are known without it.
 func listed(st client.Status) error {
-	if st.StoreID == "" || slices.ContainsFunc(st.Nodes, func(n client.Node) bool { return n.Self }) {
+	if st.StoreID == "" || slices.ContainsFunc(st.Nodes, func(n client.Node) bool { return n.State != "missing" }) {
 		return nil
 	}
 	return fmt.Errorf("%w: the server cannot read now which nodes there are, or has not joined them: hapax status tells why", hapax.ErrStoreUnavailable)

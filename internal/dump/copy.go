@@ -254,7 +254,7 @@ func finished(ctx context.Context, t *target, from Store, to Place, id string, g
 			return fmt.Errorf("%w; that store is in %s, and this one is from before: use it no more", later.Err(), to.URL)
 		}
 		// No other place is named: there would be one store more that grants the same numbers.
-		err = fmt.Errorf("%w: in %s is the same store, %s, or a copy that was made otherwise: use one of the two, and remove the other", hapax.ErrInvalidArgument, to.URL, id)
+		err = fmt.Errorf("%w: in %s is the same store, %s, or a copy that was made otherwise: use the one that was used last, and the other no more", hapax.ErrInvalidArgument, to.URL, id)
 		if gone != nil {
 			err = fmt.Errorf("%w; %w", gone.Err(), err)
 		}
