@@ -202,23 +202,40 @@ func start(t testing.TB, c spec) *Server {
 }
 
 // FreePort returns a TCP port on loopback that is free now. It lies below the
-// range from which systems number outgoing connections, so that it also stays
-// free while its server is down.
+// range from which systems number outgoing connections, and no other test gets
+// it before this one ends, so that it also stays free while its server is down.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	for range 100 {
-		port := 15000 + rand.IntN(17000)
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		if err != nil {
-			continue
+		if port := 15000 + rand.IntN(17000); reserve(t, port) {
+			return port
 		}
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
-		return port
 	}
 	t.Fatal("no free port found on loopback")
 	return 0
+}
+
+// reserve reports whether the TCP port is free, and if so keeps every other test from it
+// until t ends. What keeps it is the UDP port of the same number, which no server here
+// uses: tests run in many processes, and one that crashes must release its ports.
+func reserve(t testing.TB, port int) bool {
+	t.Helper()
+	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	var c net.ListenConfig
+	reservation, err := c.ListenPacket(t.Context(), "udp", addr)
+	if err != nil {
+		return false
+	}
+	l, err := c.Listen(t.Context(), "tcp", addr)
+	if err != nil {
+		_ = reservation.Close()
+		return false
+	}
+	t.Cleanup(func() { _ = reservation.Close() })
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return true
 }
 
 // Kill ends the server and its children at once with SIGKILL, as a crash would.

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -91,6 +92,28 @@ func TestServerDiesWithItsTest(t *testing.T) {
 			t.Fatal("the server outlives its test")
 		}
 	}
+}
+
+// A server that is down for a while must find its port free when it comes back.
+func TestReserve(t *testing.T) {
+	var port int
+	t.Run("while the test runs", func(t *testing.T) {
+		port = FreePort(t)
+		runtime.GC() // which closes a socket that nothing refers to
+		if reserve(t, port) {
+			t.Errorf("port %d was given twice", port)
+		}
+	})
+	if !reserve(t, port) {
+		t.Errorf("port %d is still reserved after its test", port)
+	}
+	k := &keeper{ctx: t.Context()}
+	port = FreePort(k)
+	runtime.GC()
+	if reserve(t, port) {
+		t.Errorf("port %d of a shared server was given twice", port)
+	}
+	runtime.KeepAlive(k)
 }
 
 func TestMissing(t *testing.T) {

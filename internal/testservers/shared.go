@@ -106,18 +106,21 @@ func (f failure) Error() string { return f.why }
 // TB is nil: the methods here are those that starting a server calls.
 type keeper struct {
 	testing.TB
-	ctx context.Context
+	ctx   context.Context
+	never []func() // holds what they refer to: ports, which a collected socket would release
 }
 
 func (k *keeper) Helper()                  {}
 func (k *keeper) Context() context.Context { return k.ctx }
-func (k *keeper) Cleanup(func())           {} // the server dies with the process, and then goes its directory
 func (k *keeper) Fatal(args ...any)        { panic(failure{why: fmt.Sprint(args...)}) }
 func (k *keeper) Fatalf(f string, a ...any) {
 	panic(failure{why: fmt.Sprintf(f, a...)})
 }
 func (k *keeper) Errorf(f string, a ...any) { k.Fatalf(f, a...) }
 func (k *keeper) missing(why string)        { panic(failure{why: why, missing: true}) }
+
+// Cleanup runs nothing: the server dies with the process, and then goes its directory.
+func (k *keeper) Cleanup(f func()) { k.never = append(k.never, f) }
 
 // leave has the directory removed when this process has ended, however it ends: one
 // helper reads names from a pipe, which closes then. Memory is not for those who are
