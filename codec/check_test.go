@@ -104,7 +104,7 @@ func missed(c *check, length, size int, kind typo) (missed, all int) {
 }
 
 // TestChecks tries every mistake in every word of a length, its check characters
-// included. The table in docs/codes.md is this one.
+// included. The table in docs/codes.md has those that some check misses.
 func TestChecks(t *testing.T) {
 	for _, tt := range []struct {
 		name         string
