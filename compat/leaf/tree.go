@@ -373,7 +373,8 @@ func (t *Tree) usedUp(ctx context.Context) error {
 
 // Disturbed returns why nothing more may be issued with the worker ID, although time is
 // left of the granted time: somebody else has written to this process's node, or it is
-// gone. It is nil again when the worker ID has been acquired anew.
+// gone, which is found within 3 s. It is nil again when the worker ID has been acquired
+// anew.
 func (t *Tree) Disturbed() error {
 	if reason := t.disturbed.Load(); reason != nil {
 		return *reason
