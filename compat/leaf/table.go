@@ -320,14 +320,15 @@ func (t *Table) Tags(ctx context.Context, after string, limit int) ([]hapax.Tag,
 	return tags, err
 }
 
-// rows calls f for the rows whose keys come after the given one, in the byte
-// order of keys, until f returns false.
+// rows calls f for the rows whose keys come after the given one, in the byte order of
+// keys, until f returns false. After "" come all, also the row whose key is empty, the
+// column's default: no Leaf issues from it, but whoever moves the table is told of it.
 func (t *Table) rows(ctx context.Context, after string, f func(row) bool) error {
 	limited, cancel := t.db.Limit(ctx)
 	defer cancel()
 	const key = "CAST(CONVERT(biz_tag USING utf8mb4) AS BINARY)"
-	rows, err := t.db.SQL.QueryContext(limited, "SELECT "+key+", max_id, step FROM leaf_alloc WHERE "+key+
-		" > CAST(? AS BINARY) ORDER BY "+key, after)
+	rows, err := t.db.SQL.QueryContext(limited, "SELECT "+key+", max_id, step FROM leaf_alloc WHERE ? = '' OR "+key+
+		" > CAST(? AS BINARY) ORDER BY "+key, after, after)
 	if err != nil {
 		return t.db.Fail(ctx, "leaf_alloc", err)
 	}

@@ -157,7 +157,7 @@ func testLargeSteps(t *testing.T, server *testservers.Server) {
 // testBadRows: rows that cannot be right are refused by name, and left alone.
 func testBadRows(t *testing.T, server *testservers.Server) {
 	db := testdb.New(t, server, testdb.Leaf, `INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES
-		('step 0', 1, 0), ('step -5', 1, -5), ('max -1', -1, 10), ('good', 1, 10), ('max 2^63-9', 9223372036854775800, 5)`)
+		('step 0', 1, 0), ('step -5', 1, -5), ('max -1', -1, 10), ('good', 1, 10), ('', 1, 10), ('max 2^63-9', 9223372036854775800, 5)`)
 	var warned []string
 	table := openTable(t, db.URL, leaf.TableOptions{Warn: func(code, message string) { warned = append(warned, code+": "+message) }})
 	for _, tag := range []string{"step 0", "step -5", "max -1", "max 2^63-9"} {
@@ -177,8 +177,8 @@ func testBadRows(t *testing.T, server *testservers.Server) {
 		t.Errorf("tags are %v, error %v; want the good one", tags, err)
 	}
 	warned = slices.DeleteFunc(warned, func(s string) bool { return !strings.HasPrefix(s, "bad_row") })
-	if len(warned) != 4 {
-		t.Errorf("warned %q; want each bad row", warned)
+	if len(warned) != 5 {
+		t.Errorf("warned %q; want each bad row, also the one without a name", warned)
 	}
 }
 

@@ -186,7 +186,7 @@ func printMoves(out *output, all []moves.Move, undo bool) (impossible int, err e
 		if j.Delta > 0 && m.Reason == nil {
 			note += fmt.Sprintf(" (delta %d, remainder %d)", j.Delta, j.Remainder)
 		}
-		if err := out.add(j, m.Tag.Name, mark(m.Before), mark(m.After), dash(note)); err != nil {
+		if err := out.add(j, dash(m.Tag.Name), mark(m.Before), mark(m.After), dash(note)); err != nil {
 			return impossible, err
 		}
 	}
@@ -213,7 +213,7 @@ func (f *moveFlags) closing(cmd *cobra.Command, args []string, all mount.Moves, 
 	case f.dryRun:
 		fmt.Fprintln(errs, "hapax: nothing was changed; without --dry-run,", f.verb(), "does it")
 	case f.apply && (all.Closes != "" || slices.ContainsFunc(all.Tags, func(m moves.Move) bool { return m.Reason == nil && m.Closes != "" })):
-		fmt.Fprintln(errs, "hapax: the old system's door is closed; the way back, which takes what was issued natively into account:", f.wayBack(cmd, args))
+		fmt.Fprintln(errs, "hapax: moved; the way back, which takes what was issued natively into account:", f.wayBack(cmd, args))
 	case f.undo && len(all.Tags) == 0:
 		fmt.Fprintln(errs, "hapax: no row is closed")
 	}

@@ -3,8 +3,11 @@ package cli
 import (
 	"encoding/json"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 )
@@ -53,8 +56,21 @@ func (o *output) add(value any, cells ...string) error {
 }
 
 func (o *output) row(cells []string) error {
-	_, err := io.WriteString(o.w, strings.Join(cells, "\t")+"\n")
+	shown := make([]string, len(cells))
+	for i, cell := range cells {
+		shown[i] = oneLine(cell)
+	}
+	_, err := io.WriteString(o.w, strings.Join(shown, "\t")+"\n")
 	return err
+}
+
+// oneLine returns text, quoted if a terminal or a reader of columns would not take it for
+// text: names in the tables of other systems are whatever somebody put there.
+func oneLine(text string) string {
+	if utf8.ValidString(text) && !strings.ContainsFunc(text, unicode.IsControl) {
+		return text
+	}
+	return strconv.Quote(text)
 }
 
 // flush writes what is held back to align it.
