@@ -42,7 +42,7 @@ func TestEmptyPlaceStaysEmpty(t *testing.T) {
 					t.Fatal(err)
 				}
 				code, said := inStore(t, args, place...)
-				if code != exitUsage || !strings.Contains(said, "this one is empty: check it, or make a store with hapax serve or hapax tags create") {
+				if code != exitUsage || !strings.Contains(said, "this one is empty: check it; while a backup is being put back, wait; and hapax serve or hapax tags create makes the first store") {
 					t.Errorf("exit code %d, %s", code, said)
 				}
 				if made, err := filepath.Glob("new*"); err != nil || len(made) > 0 {

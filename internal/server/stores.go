@@ -190,7 +190,7 @@ func noStore(store, data string) error {
 	}
 	return &hapax.ValueError{
 		Field: "store", Value: name, Err: ErrNoStore,
-		Allowed: "a place that has a store, and this one is empty: check it, or make a store with hapax serve or hapax tags create",
+		Allowed: "a place that has a store, and this one is empty: check it; while a backup is being put back, wait; and hapax serve or hapax tags create makes the first store",
 	}
 }
 
