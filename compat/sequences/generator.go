@@ -255,22 +255,23 @@ func (p *postgres) generatorSteps(s *Source, how Switch, first int64) ([]string,
 	if q.row != "" {
 		old = "OLD." + quoteDouble(q.comment) + " = " + sqlText(q.row)
 	}
-	return []string{fmt.Sprintf(`DO $hapax$
+	function := dollarQuoted("shut", fmt.Sprintf(`
+  DECLARE %s TEXT DEFAULT X'%s';
+  BEGIN
+    IF %s THEN RAISE EXCEPTION 'these numbers come from hapax'; END IF;
+    RETURN NEW;
+  END `, remembers, hex.EncodeToString([]byte(q.generatorMark(s).text())), old))
+	return []string{block(fmt.Sprintf(`
 DECLARE at bigint;
 BEGIN
   LOCK TABLE %[1]s IN EXCLUSIVE MODE;
   SELECT %[2]s + %[3]d FROM %[1]s WHERE %[4]s INTO at;
   IF at >= %[5]d THEN RAISE EXCEPTION 'the generator is past %[5]d' USING ERRCODE = '%[6]s', DETAIL = at; END IF;
-  CREATE OR REPLACE FUNCTION %[7]s() RETURNS trigger LANGUAGE plpgsql AS $shut$
-  DECLARE %[8]s TEXT DEFAULT X'%[9]s';
-  BEGIN
-    IF %[10]s THEN RAISE EXCEPTION 'these numbers come from hapax'; END IF;
-    RETURN NEW;
-  END $shut$;
+  CREATE OR REPLACE FUNCTION %[7]s() RETURNS trigger LANGUAGE plpgsql AS %[8]s;
   DROP TRIGGER IF EXISTS %[7]s ON %[1]s;
   CREATE TRIGGER %[7]s BEFORE UPDATE OR DELETE ON %[1]s FOR EACH ROW EXECUTE FUNCTION %[7]s();
-END $hapax$;`, quoteDouble(q.name), quoteDouble(q.field), p.opts.AllocationSize, generatorWhere(q, quoteDouble, sqlText), first, passedCode,
-		trigger, remembers, hex.EncodeToString([]byte(q.generatorMark(s).text())), old)}, nil
+END `, quoteDouble(q.name), quoteDouble(q.field), p.opts.AllocationSize, generatorWhere(q, quoteDouble, sqlText), first, passedCode,
+		trigger, function))}, nil
 }
 
 // shutName names the trigger of a row.
@@ -287,12 +288,12 @@ func (p *postgres) generatorBackSteps(s *Source, next int64) ([]string, error) {
 	if q.closed == nil {
 		return nil, nil
 	}
-	return []string{fmt.Sprintf(`DO $hapax$
+	return []string{block(fmt.Sprintf(`
 BEGIN
   DROP TRIGGER %[1]s ON %[2]s;
   DROP FUNCTION %[1]s();
   UPDATE %[2]s SET %[3]s = greatest(%[3]s, %[4]d) WHERE %[5]s;
-END $hapax$;`, quoteDouble(shutName(q)), quoteDouble(q.name), quoteDouble(q.field), next+p.opts.AllocationSize, generatorWhere(q, quoteDouble, sqlText))}, nil
+END `, quoteDouble(shutName(q)), quoteDouble(q.name), quoteDouble(q.field), next+p.opts.AllocationSize, generatorWhere(q, quoteDouble, sqlText)))}, nil
 }
 
 func (m *mySQL) list(ctx context.Context, query string, each func(scan func(...any) error) error) error {

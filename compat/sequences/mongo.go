@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"strconv"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -131,11 +130,11 @@ func (m *mongoCounters) Steps(s *Source, how Switch, first int64) ([]string, err
 	}
 	p := s.parts[0]
 	return []string{fmt.Sprintf(`for (;;) {
-  const all = db.getCollection(%q), at = all.findOne({_id: %s})[%[3]q];
+  const all = db.getCollection(%[1]s), at = all.findOne({_id: %[2]s})[%[3]s];
   if (typeof at === "string") break; // it is shut
-  if (Number(String(at)) >= %d) throw new Error("%s is past the tag's first number: make the plan anew");
-  if (all.updateOne({_id: %[2]s, %[3]q: at}, {$set: {%[3]q: %[6]q.replace(%[7]q, '"at":' + at)}}).matchedCount === 1) break;
-}`, m.opts.Collection, p.shellID(), p.field, first, strings.Trim(strconv.Quote(p.name), `"`), s.counterMark(), atText)}, nil
+  if (Number(String(at)) >= %[4]d) throw new Error(%[5]s + " is past the tag's first number: make the plan anew");
+  if (all.updateOne({_id: %[2]s, %[3]s: at}, {$set: {%[3]s: %[6]s.replace(%[7]s, '"at":' + at)}}).matchedCount === 1) break;
+}`, jsText(m.opts.Collection), p.shellID(), jsText(p.field), first, jsText(p.name), jsText(s.counterMark()), jsText(atText))}, nil
 }
 
 // shellID returns a document's _id as mongosh reads it.
@@ -144,16 +143,18 @@ func (p part) shellID() string {
 		return fmt.Sprintf("ObjectId(%q)", id.Hex())
 	}
 	if id, ok := p.id.(string); ok {
-		return fmt.Sprintf("%q", id)
+		return jsText(id)
 	}
-	return fmt.Sprint(p.id)
+	text, _ := bson.MarshalExtJSON(bson.D{{Key: "id", Value: p.id}}, true, false) // it was read, so that it has a form
+	return fmt.Sprintf("EJSON.parse(%s).id", jsText(string(text)))
 }
 
 // Script implements Database.
 func (m *mongoCounters) Script(variable string, steps []string) string {
 	var b strings.Builder
 	for _, step := range steps {
-		fmt.Fprintf(&b, "mongosh --quiet \"$%s\" --eval \"$(cat <<'HAPAX'\n%s\nHAPAX\n)\"\n", variable, step)
+		document, text := hereDocument(step)
+		fmt.Fprintf(&b, "mongosh --quiet \"$%s\" --eval \"$(cat %s\n%s)\"\n", variable, document, text)
 	}
 	return b.String()
 }
@@ -184,7 +185,7 @@ func (m *mongoCounters) Shut(ctx context.Context, s *Source, how Switch, first i
 // BackSteps implements Database.
 func (m *mongoCounters) BackSteps(s *Source, next int64) ([]string, error) {
 	p := s.parts[0]
-	return []string{fmt.Sprintf("db.getCollection(%q).updateOne({_id: %s}, {$set: {%q: NumberLong(%q)}})", m.opts.Collection, p.shellID(), p.field, fmt.Sprint(next-1))}, nil
+	return []string{fmt.Sprintf("db.getCollection(%s).updateOne({_id: %s}, {$set: {%s: NumberLong(%q)}})", jsText(m.opts.Collection), p.shellID(), jsText(p.field), fmt.Sprint(next-1))}, nil
 }
 
 // Reopen implements Database.

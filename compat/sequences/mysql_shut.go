@@ -220,7 +220,8 @@ func (m *mySQL) shutSequences(ctx context.Context, s *Source, steps []string, fi
 func (m *mySQL) Script(variable string, steps []string) string {
 	var b strings.Builder
 	for _, step := range steps {
-		fmt.Fprintf(&b, "hapax_mysql \"$%s\" <<'HAPAX'\nDELIMITER //\n%s//\nHAPAX\n", variable, step)
+		document, text := hereDocument("DELIMITER //\n" + step + "//")
+		fmt.Fprintf(&b, "hapax_mysql \"$%s\" %s\n%s", variable, document, text)
 	}
 	return b.String()
 }

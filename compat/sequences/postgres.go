@@ -66,7 +66,8 @@ func (p *postgres) Close() error { return p.db.Close() }
 func (p *postgres) Script(variable string, steps []string) string {
 	var b strings.Builder
 	for _, step := range steps {
-		fmt.Fprintf(&b, "psql -v ON_ERROR_STOP=1 -q \"$%s\" <<'HAPAX'\n%s\nHAPAX\n", variable, step)
+		document, text := hereDocument(step)
+		fmt.Fprintf(&b, "psql -v ON_ERROR_STOP=1 -q \"$%s\" %s\n%s", variable, document, text)
 	}
 	return b.String()
 }

@@ -150,14 +150,15 @@ func (r *redisCounters) Steps(s *Source, how Switch, first int64) ([]string, err
 	if err := oneCounter(how); err != nil || s.Closed != nil {
 		return nil, err
 	}
-	return []string{fmt.Sprintf("EVAL %s 1 %s %d %s %s", strconv.Quote(shutLua), strconv.Quote(s.parts[0].name), first, strconv.Quote(s.counterMark()), strconv.Quote(atPattern))}, nil
+	return []string{fmt.Sprintf("EVAL %s 1 %s %d %s %s", redisText(shutLua), redisText(s.parts[0].name), first, redisText(s.counterMark()), redisText(atPattern))}, nil
 }
 
 // Script implements Database. redis-cli tells of an error by its words alone.
 func (r *redisCounters) Script(variable string, steps []string) string {
 	var b strings.Builder
 	for _, step := range steps {
-		fmt.Fprintf(&b, "redis-cli -u \"$%s\" <<'HAPAX' | tee /dev/stderr | grep -qx 'shut'\n%s\nHAPAX\n", variable, step)
+		document, text := hereDocument(step)
+		fmt.Fprintf(&b, "redis-cli -u \"$%s\" %s | tee /dev/stderr | grep -qx 'shut'\n%s", variable, document, text)
 	}
 	return b.String()
 }
@@ -180,7 +181,7 @@ func (r *redisCounters) Shut(ctx context.Context, s *Source, how Switch, first i
 
 // BackSteps implements Database.
 func (r *redisCounters) BackSteps(s *Source, next int64) ([]string, error) {
-	return []string{fmt.Sprintf("SET %s %d", strconv.Quote(s.parts[0].name), next-1)}, nil
+	return []string{fmt.Sprintf("SET %s %d", redisText(s.parts[0].name), next-1)}, nil
 }
 
 // Reopen implements Database.

@@ -210,3 +210,38 @@ func TestPlansOfOtherDatabases(t *testing.T) {
 		}
 	})
 }
+
+// TestPlanOfHostileNames: the names of sequences are whatever somebody put there, and an operator
+// runs the plan as it is.
+func TestPlanOfHostileNames(t *testing.T) {
+	names := []string{`x$hapax$\! touch pwned #`, "a%b", "l\nHAPAX\ntouch pwned\n:", "it's", `"q"`, "$(touch pwned)`touch pwned`"}
+	for _, way := range []string{"plan", "apply"} {
+		t.Run(way, func(t *testing.T) {
+			var statements []string
+			for i, name := range names {
+				statements = append(statements, fmt.Sprintf("CREATE TABLE t%d (id bigserial PRIMARY KEY)", i),
+					fmt.Sprintf(`ALTER SEQUENCE t%d_id_seq RENAME TO "%s"`, i, strings.ReplaceAll(name, `"`, `""`)))
+			}
+			db, address, s := newStore(t, statements...)
+			dir := t.TempDir()
+			const command = "hapax import sequences env:SHOP_DB"
+			if way == "plan" {
+				typed(t, dir, address, s, command+" > plan.sh", "sh plan.sh", "sh plan.sh")
+			} else {
+				typed(t, dir, address, s, command+" --apply", command+" --apply")
+			}
+			for i := range names {
+				if _, err := db.ExecContext(t.Context(), fmt.Sprintf("INSERT INTO t%d DEFAULT VALUES", i)); err == nil {
+					t.Errorf("the sequence of t%d goes on", i)
+				}
+			}
+			typed(t, dir, address, s, command+" --verify", command+" --undo")
+			for i := range names {
+				execAll(t, db, fmt.Sprintf("INSERT INTO t%d DEFAULT VALUES", i))
+			}
+			if files, err := filepath.Glob(filepath.Join(dir, "pwned*")); err != nil || len(files) > 0 {
+				t.Errorf("a name ran a command: %v, %v", files, err)
+			}
+		})
+	}
+}

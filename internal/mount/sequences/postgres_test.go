@@ -436,6 +436,48 @@ func TestPasswords(t *testing.T) {
 }
 
 // A sequence of 32 bits goes on above what the tag issued in a column that was made wider.
+// A sequence gives nothing more once it is shut, also where it has never been used or waits with
+// a number; and its numbers keep their remainder on the way back.
+func TestShutAtItsStart(t *testing.T) {
+	address, db := newPostgres(t)
+	for name, sequence := range map[string]string{
+		"unused": "", "used_once": "; SELECT nextval('used_once_id_seq')", "restarted": "; ALTER SEQUENCE restarted_id_seq RESTART WITH 70",
+		"by_7": "; ALTER SEQUENCE by_7_id_seq INCREMENT 7", "by_9000": "; ALTER SEQUENCE by_9000_id_seq INCREMENT 9000 RESTART WITH 90001",
+	} {
+		do(t, db, fmt.Sprintf("CREATE TABLE %s (id bigserial PRIMARY KEY)%s", name, sequence))
+	}
+	store := memstore.New()
+	done := apply(t, read(t, importing{how: string(sequences.Stop)}, address), store, mount.MoveOptions{Apply: true})
+	if len(done) != 5 {
+		t.Fatalf("moved %v", done)
+	}
+	for name, m := range done {
+		if m.Reason != nil {
+			t.Errorf("%s: %v", name, m.Reason)
+		}
+		var id int64
+		if err := db.QueryRowContext(t.Context(), fmt.Sprintf("SELECT nextval('%s_id_seq')", name)).Scan(&id); err == nil {
+			t.Errorf("%s goes on with %d, and its tag begins at %d", name, id, m.After)
+		}
+	}
+	m := read(t, importing{how: string(sequences.Stop)}, address)
+	verdicts, err := m.Verify(t.Context(), store)
+	if err != nil || len(verdicts) != 5 {
+		t.Fatalf("%v, %v", verdicts, err)
+	}
+	for _, v := range verdicts {
+		if len(v.Wrong) > 0 {
+			t.Errorf("%+v", v)
+		}
+	}
+	apply(t, read(t, importing{how: string(sequences.Stop)}, address), store, mount.MoveOptions{Undo: true, Apply: true})
+	for name, by := range map[string]int64{"unused": 1, "used_once": 1, "restarted": 1, "by_7": 7, "by_9000": 9000} {
+		if id := number(t, db, fmt.Sprintf("SELECT nextval('%s_id_seq')", name)); id < done[name].After || id%by != 1%by {
+			t.Errorf("%s goes on with %d; want at least %d, and 1 more than a multiple of %d", name, id, done[name].After, by)
+		}
+	}
+}
+
 func TestBackAbove32Bits(t *testing.T) {
 	address, db := newPostgres(t)
 	do(t, db, "CREATE TABLE orders (id serial PRIMARY KEY)")
