@@ -335,9 +335,13 @@ func (c Config) AppendYAML(dst []byte) []byte {
 	dst = append(dst, `# While Vesta runs as well, give hapax machine IDs that no Vesta has; take one over a minute
 # after its Vesta has stopped. Nothing here keeps a Vesta from starting again: one with the
 # machine ID below issues the same numbers.
-compat:
-  vesta:
 `...)
+	if c.Machine != "" {
+		dst = append(dst, `# Machine IDs are leased from the store. Several servers need one that they share (setting store):
+# with an embedded store each, two that have the same machine ID issue the same numbers.
+`...)
+	}
+	dst = append(dst, "compat:\n  vesta:\n"...)
 	line := func(format string, args ...any) { dst = fmt.Appendf(dst, "    "+format+"\n", args...) }
 	if strings.Contains(c.Layout, ":") {
 		line("layout: %q", c.Layout)

@@ -242,7 +242,7 @@ func TestShippedServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(c.AppendYAML(nil))
-	for _, want := range []string{"# Left out, so that consumers are to be told where the provider is: <dubbo:registry address> multicast://224.5.6.7:1234.\n", `machine: "fixed:1021"`, "dubbo: 127.0.0.1:20880", "layout: vesta-max-peak"} {
+	for _, want := range []string{"# Left out, so that consumers are to be told where the provider is: <dubbo:registry address> multicast://224.5.6.7:1234.\n", `machine: "fixed:1021"`, "dubbo: 127.0.0.1:20880", "layout: vesta-max-peak", "with an embedded store each, two that have the same machine ID issue the same numbers"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("there is no %q in\n%s", want, text)
 		}
