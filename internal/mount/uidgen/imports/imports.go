@@ -328,6 +328,11 @@ func (p Plan) AppendYAML(dst []byte, c Config) []byte {
 		comment("An old uid-generator that is started again takes another key of WORKER_NODE: no number comes")
 		comment("twice, and nothing keeps it from starting.")
 	}
+	if p.Used != nil { // a server does not start with this value
+		comment("All servers need one store: with an embedded store each, all would be worker 0 and issue the")
+		comment("same numbers. A single server may have bolt: here.")
+		dst = append(dst, "store: \"the URL of the store that all servers share\"\n"...)
+	}
 	dst = append(dst, "compat:\n  uidgen:\n"...)
 	dst = fmt.Appendf(dst, "    layout: %q\n", layoutName(p.Layout))
 	switch {

@@ -95,6 +95,9 @@ func TestPlan(t *testing.T) {
 		if _, err := fmt.Sscan(strings.ReplaceAll(proof, ",", " "), &a, &relation, &b); err != nil || (a > b) != (relation == ">") || a == b || !strings.Contains(text, p.Layout.String()) {
 			t.Errorf("the proof is wrong, %v:\n%s", err, text)
 		}
+		if !strings.Contains(text, "\nstore: \"the URL of the store") { // with one each, all servers would be worker 0
+			t.Errorf("it does not ask for a store that all servers share:\n%s", text)
+		}
 	}
 	if p, err := NewPlan(over, &plan.Span{Min: 1, Max: 9223372036854775807}, plan.Wishes{Now: now}); err == nil {
 		t.Errorf("there is no room, and still a plan: %+v", p)

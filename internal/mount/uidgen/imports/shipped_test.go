@@ -94,7 +94,7 @@ func TestShippedFiles(t *testing.T) {
 				t.Fatal(err)
 			}
 			out := string(p.AppendYAML(nil, read))
-			if !strings.HasSuffix(out, c.block) || strings.Contains(out, "geheim") {
+			if !strings.HasSuffix(out, c.block) || strings.Contains(out, "geheim") || strings.Contains(out, "\nstore:") != (c.used != nil) {
 				t.Errorf("printed is\n%s\nwant at its end\n%s", out, c.block)
 			}
 			for _, want := range []string{
