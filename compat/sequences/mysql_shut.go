@@ -75,7 +75,7 @@ func (m *mySQL) Steps(s *Source, how Switch, first int64) ([]string, error) {
 		p := s.parts[0]
 		steps[0] = fmt.Sprintf("LOCK TABLES %s WRITE//\nDROP TRIGGER IF EXISTS %s//\n%s//\nUNLOCK TABLES", quoteTick(p.name), quoteTick(s.trigger(p)), steps[0])
 	}
-	const past = "SELECT EXP(IF(%s >= %d, 1000, 0)) AS `an error here: it is past the tag's first number, so make the plan anew`%s"
+	const past = "SELECT EXP(IF(%s >= %d, 1000, 0)) AS `an error here: past the tag's first number`%s" // Script says what to do
 	switch p := s.parts[0]; s.Kind {
 	case generatorKind:
 		steps = append(steps, fmt.Sprintf(past, fmt.Sprintf("%s + %d", quoteTick(p.field), m.opts.AllocationSize), first,
@@ -221,7 +221,7 @@ func (m *mySQL) Script(variable string, steps []string) string {
 	var b strings.Builder
 	for _, step := range steps {
 		document, text := hereDocument("DELIMITER //\n" + step + "//")
-		fmt.Fprintf(&b, "hapax_mysql \"$%s\" %s\n%s", variable, document, text)
+		fmt.Fprintf(&b, "hapax_mysql \"$%s\" %s || { echo 'If a value is out of range, the source is past its tag'\"'\"'s first number: make the plan anew.' >&2; exit 1; }\n%s", variable, document, text)
 	}
 	return b.String()
 }

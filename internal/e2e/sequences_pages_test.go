@@ -179,7 +179,10 @@ func TestPlansOfOtherDatabases(t *testing.T) {
 			if err := do("INSERT INTO %s.orders VALUES (5000, 'past it')"); err != nil {
 				t.Fatal(err)
 			}
-			typed(t, dir, address, s, "if sh plan.sh; then exit 1; fi", "hapax import sequences env:SHOP_DB --undo", "hapax import sequences env:SHOP_DB > plan.sh", "sh plan.sh", "sh plan.sh")
+			if out := typed(t, dir, address, s, "if sh plan.sh 2>&1; then exit 1; fi"); !strings.Contains(out, "make the plan anew") {
+				t.Errorf("the plan says %s", out)
+			}
+			typed(t, dir, address, s, "hapax import sequences env:SHOP_DB --undo", "hapax import sequences env:SHOP_DB > plan.sh", "sh plan.sh", "sh plan.sh")
 			if err := do("INSERT INTO %s.orders (what) VALUES ('coffee')"); err == nil || !strings.Contains(err.Error(), "come from hapax") {
 				t.Errorf("the table goes on: %v", err)
 			}
@@ -226,7 +229,12 @@ func TestPlanOfHostileNames(t *testing.T) {
 			dir := t.TempDir()
 			const command = "hapax import sequences env:SHOP_DB"
 			if way == "plan" {
+				execAll(t, db, "CREATE TABLE \"two\nlines\" (id bigserial PRIMARY KEY)")
 				typed(t, dir, address, s, command+" > plan.sh", "sh plan.sh", "sh plan.sh")
+				if plan, err := os.ReadFile(filepath.Join(dir, "plan.sh")); err != nil || !strings.Contains(string(plan), `# Not moved:`+"\n"+`#   two\nlines (`) {
+					t.Errorf("the plan does not name what it leaves: %s, %v", plan, err)
+				}
+				execAll(t, db, "DROP TABLE \"two\nlines\"")
 			} else {
 				typed(t, dir, address, s, command+" --apply", command+" --apply")
 			}

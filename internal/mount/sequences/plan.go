@@ -53,6 +53,9 @@ func (i *importing) define(s *sequences.Source, above, given int64) (hapax.Tag, 
 	if len(s.Wrong) > 0 {
 		return def, "", &wrongError{strings.Join(s.Wrong, "; ")}
 	}
+	if err := hapax.ValidateName("tag", s.Tag); err != nil {
+		return def, "", err
+	}
 	margin, why := i.margin(s, given)
 	if above > hapax.MaxMark-margin-3 {
 		return def, "", fmt.Errorf("%w: no numbers are left above %d and a margin of %d (%s)", hapax.ErrInvalidArgument, above, margin, why)
