@@ -293,3 +293,43 @@ func TestHandsBackWhatIsHeldApart(t *testing.T) {
 		}
 	})
 }
+
+// A runless store does not know where a run of segments began, as a source of its own may not.
+type runless struct {
+	*memstore.Store
+
+	back []int64 // what hand-backs began with
+}
+
+func (s *runless) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
+	a, err := s.Store.Allocate(ctx, tag, n, last)
+	a.From = 0
+	return a, err
+}
+
+func (s *runless) HandBack(_ context.Context, _ hapax.Allocation, next int64) error {
+	s.back = append(s.back, next)
+	return nil
+}
+
+// Whatever a store says of runs, what somebody else was granted in between is never handed back.
+func TestHandsBackNothingOfOthers(t *testing.T) {
+	bubble(t, "segment", func(t *testing.T) {
+		store := &runless{Store: memstore.New()}
+		s := newSegment(t, store, hapax.SegmentOptions{Clock: newTestClock(), Step: 10, MaxStep: 10})
+		next(t, s)
+		if _, err := store.Store.Allocate(t.Context(), "orders", 10, ""); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 { // the next segment is fetched
+			next(t, s)
+			synctest.Wait()
+		}
+		if err := s.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if len(store.back) != 1 || store.back[0] != 21 {
+			t.Errorf("handed back from %v; want from 21, above the grant of somebody else", store.back)
+		}
+	})
+}
