@@ -41,9 +41,9 @@ func TestSuccessorPage(t *testing.T) {
 	if !strings.Contains(out, "# Disjoint for ever: ") {
 		t.Fatalf("there is no proof:\n%s", out)
 	}
-	file := filepath.Join(dir, "hapax.yaml")
-	if err := os.WriteFile(file, []byte(out), 0o600); err != nil {
-		t.Fatal(err)
+	file := write(t, dir, "hapax.yaml", out)
+	if r := run(t, dir, "serve", "--print-config", "--config", file); r.code != 2 || !strings.Contains(r.err, "invalid store") {
+		t.Errorf("without the store that all servers share it is taken: %+v", r)
 	}
-	ok(t, dir, "serve", "--print-config", "--config", file)
+	ok(t, dir, "serve", "--print-config", "--config", file, "--store", "mysql://hapax@10.0.0.3/hapax")
 }
