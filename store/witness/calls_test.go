@@ -126,6 +126,18 @@ func TestAnyFailedCallIsAnError(t *testing.T) {
 		"identify": {set: simple(func(c *scene, ctx context.Context, s store) error { _, _, _, err := c.g.identify(ctx, s); return err }, func(c *scene) {
 			c.know(func(b *record) { b.Store = "another" })
 		})},
+		"identify, of a store with copies": {set: simple(func(c *scene, ctx context.Context, s store) error { _, _, _, err := c.g.identify(ctx, s); return err }, func(c *scene) {
+			c.joins(1)
+			c.knowsCopies(c.retirement("C", 0))
+			c.put(driver.TableGuard, driver.RowCopied("C"), driver.EncodeRow(c.retirement("C", 0)))
+		}), whole: []string{"row " + driver.RowCopied("C")}},
+		"haveMoved": {set: simple(func(c *scene, ctx context.Context, s store) error {
+			said := newRecord()
+			r := c.retirement("C", 0)
+			said.Copies["C"] = r
+			c.put(driver.TableGuard, driver.RowCopied("C"), driver.EncodeRow(r))
+			return haveMoved(ctx, s, r.Store, []Testimony{{said}})
+		}), whole: []string{"row " + driver.RowCopied("C")}},
 		"checkStore": {set: simple(func(c *scene, ctx context.Context, s store) error { return c.g.checkStore(ctx, s) })},
 		"judge": {set: simple(func(c *scene, ctx context.Context, s store) error {
 			c.g.me.acked.Count = 9
@@ -303,6 +315,13 @@ func TestAnyFailedCallIsAnError(t *testing.T) {
 			_, err := judgeAs(ctx, s, r)
 			return err
 		})},
+		"judgeAs, of a store that was retired": {set: healing(func(c *scene, ctx context.Context, s store, _ *Fence, _ []byte) error {
+			r := c.g.witness.snapshot()
+			c.put(driver.TableGuard, driver.RowCopied("C"), driver.EncodeRow(c.latchesRetired(&r)))
+			r.Lines = nil
+			_, err := judgeAs(ctx, s, r)
+			return err
+		}), whole: []string{"row " + driver.RowCopied("C")}},
 		"prepare": {set: simple(func(c *scene, ctx context.Context, s store) error { _, _, err := c.g.prepare(ctx, s); return err })},
 		"prepare, after a decision": {set: healing(func(c *scene, ctx context.Context, s store, _ *Fence, _ []byte) error {
 			_, _, err := c.g.prepare(ctx, s)

@@ -28,8 +28,18 @@ func TestCommandTakesWhatItAsksFor(t *testing.T) {
 		t.Fatalf("it is granted %+v, %v", a.Grant, err)
 	}
 	again, err := o.Allocate(t.Context(), "t", 7, a.Key)
-	if err != nil || again.Grant.Lo < a.Grant.Hi {
-		t.Errorf("the next is granted %+v, %v", again.Grant, err)
+	if err != nil || again.Grant.Lo < a.Grant.Hi || again.From != a.Grant.Lo {
+		t.Errorf("the next is granted %+v, %v; want it to adjoin the first, so that both may be handed back", again, err)
+	}
+	beats, err := c.store.ListRows(t.Context(), driver.TableBeats, "", 10)
+	of := 0
+	for _, r := range beats {
+		if IsRowOfCommands(r.Name) {
+			of++
+		}
+	}
+	if err != nil || of != 1 || len(beats) != 4 {
+		t.Errorf("%d rows of %v are of all commands, %v; want one beside that of b and of each grant", of, beats, err)
 	}
 	if about := c.row(driver.TableNodes, rowName(6, runCommands)); !strings.Contains(about, `"name":"hapax command on `) {
 		t.Errorf("its row says %q", about)
@@ -47,6 +57,34 @@ func TestCommandNamesTheMissing(t *testing.T) {
 	}
 	if _, err := o.Allocate(t.Context(), "t", 7, ""); !errors.Is(err, hapax.ErrFenced) || !strings.Contains(err.Error(), "; missing: "+missingB.String()) {
 		t.Errorf("the error is %v", err)
+	}
+	c.put(driver.TableFence, driver.RowFence, nil)
+	c.fence(Fence{Ask: "ASK"})
+	if _, err := o.Allocate(t.Context(), "t", 7, ""); !errors.Is(err, hapax.ErrFenced) || strings.Contains(err.Error(), "missing") {
+		t.Errorf("where nobody is missing: %v", err)
+	}
+}
+
+// A command hands back from where it says, once, also as the first one in its store.
+func TestCommandHandsBack(t *testing.T) {
+	c := newScene(t)
+	c.tag("t", 100)
+	a, err := c.store.Store.Allocate(t.Context(), "t", 7, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := OneShot(c.store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := o.HandBack(t.Context(), a, a.Grant.Lo+3); err != nil {
+		t.Errorf("it hands back: %v", err)
+	}
+	if tag, err := c.store.Store.Tag(t.Context(), "t"); err != nil || tag.Mark != a.Grant.Lo+3 {
+		t.Errorf("the tag is %+v, %v; want the mark at %d", tag, err, a.Grant.Lo+3)
+	}
+	if err := o.HandBack(t.Context(), a, a.Grant.Lo+3); !errors.Is(err, hapax.ErrLeaseLost) {
+		t.Errorf("once more: %v", err)
 	}
 }
 

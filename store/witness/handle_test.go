@@ -117,6 +117,90 @@ func TestDialsADistantStore(t *testing.T) {
 	})
 }
 
+// A clock of a machine that was asleep.
+type drowsy struct{ asleep time.Duration }
+
+func (drowsy) Now() (time.Time, time.Duration) { return time.Time{}, time.Minute }
+
+func (d drowsy) Asleep() time.Duration { return d.asleep }
+
+// The others go on while this machine is asleep, so that time counts, too.
+func TestClockCountsSleep(t *testing.T) {
+	if got := withSleep(drowsy{time.Hour}); got != time.Hour+time.Minute {
+		t.Errorf("a minute after its start, of a machine that was asleep for an hour: %v", got)
+	}
+}
+
+// A first attempt that hangs keeps no caller from the answer to the one beside it, and is closed where it is
+// answered after all.
+func TestDialsBesideAnAttemptThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var dials, closed atomic.Int32
+		h := newHandle(func(context.Context) (driver.Store, error) {
+			if dials.Add(1) == 1 {
+				time.Sleep(time.Minute) // whatever its context says
+			} else {
+				time.Sleep(100 * time.Millisecond)
+			}
+			return closes{memstore.New(), &closed}, nil
+		}, false)
+		h.clock = func() time.Duration { return time.Since(began) }
+		if _, err := h.get(t.Context()); err != nil || time.Since(began) != firstDial/2+100*time.Millisecond || dials.Load() != 2 {
+			t.Errorf("%v after %v, with %d attempts", err, time.Since(began), dials.Load())
+		}
+		if err := h.close(); err != nil || closed.Load() != 2 {
+			t.Errorf("closed %d stores, %v; want both", closed.Load(), err)
+		}
+	})
+}
+
+// An attempt that goes on ends with the caller that waits for it, or with the handle: neither dials for nobody.
+func TestAttemptsEndWithTheirCallers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var dials, opened, closed atomic.Int32
+		open := func(ctx context.Context) (driver.Store, error) {
+			dials.Add(1)
+			select {
+			case <-time.After(2 * time.Second):
+				opened.Add(1)
+				return closes{memstore.New(), &closed}, nil
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+		}
+		clock := func() time.Duration { return time.Since(began) }
+		h := newHandle(open, false)
+		h.clock = clock
+		if _, err := h.get(t.Context()); err == nil {
+			t.Fatal("the first call brings a store")
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if _, err := h.get(ctx); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, hapax.ErrStoreUnavailable) || dials.Load() != 2 {
+			t.Errorf("a caller that goes: %v, with %d attempts; want two", err, dials.Load())
+		}
+		time.Sleep(5 * time.Second)
+		if err := h.close(); err != nil || opened.Load() > 0 {
+			t.Errorf("%d attempts have gone on without it, %v", opened.Load(), err)
+		}
+
+		h = newHandle(open, false)
+		h.clock = clock
+		failed := make(chan error)
+		go func() { _, err := h.get(t.Context()); failed <- err }()
+		time.Sleep(firstDial * 3 / 4) // both attempts go on
+		closing := time.Now()
+		if err := h.close(); err != nil || time.Since(closing) != firstDial/4 || opened.Load() != closed.Load() {
+			t.Errorf("closed after %v, %v, with %d stores still open; want it closed with the first attempt", time.Since(closing), err, opened.Load()-closed.Load())
+		}
+		if err := <-failed; err == nil {
+			t.Error("its caller has a store")
+		}
+	})
+}
+
 // A store is dialled when it is needed, not again at once where that failed, anew after it was
 // dropped, and closed once.
 func TestDialsWhenNeeded(t *testing.T) {

@@ -64,7 +64,11 @@ func TestLooksAtAStore(t *testing.T) {
 		"a row is behind":           {func(c *scene, r *record) { r.Own[c.g.me.row] = own{Count: 10} }, hapax.ErrStoreRolledBack},
 		"... and a decision is new": {func(c *scene, r *record) { r.Own[c.g.me.row] = own{Count: 10}; c.decided(1, nil) }, nil},
 		"a refusal stands":          {func(c *scene, r *record) { r.Latch = &latch{State: Fenced, Why: "x"} }, hapax.ErrFenced},
-		"a line is behind":          {func(c *scene, r *record) { r.Lines = map[string]Pair{"tag/t": {0, 101}} }, hapax.ErrStoreRolledBack},
+		"its store is retired":      {func(c *scene, r *record) { c.latchesRetired(r) }, hapax.ErrStoreRetired},
+		"... and this is the copy": {func(c *scene, r *record) {
+			c.put(driver.TableGuard, driver.RowCopied("C"), driver.EncodeRow(c.latchesRetired(r)))
+		}, nil},
+		"a line is behind": {func(c *scene, r *record) { r.Lines = map[string]Pair{"tag/t": {0, 101}} }, hapax.ErrStoreRolledBack},
 	} {
 		c, _, _ := lostScene(t)
 		r := c.g.witness.snapshot()
@@ -75,6 +79,14 @@ func TestLooksAtAStore(t *testing.T) {
 			t.Errorf("%s: %v, %v; want %v", name, cause, err, v.want)
 		}
 	}
+}
+
+// latchesRetired has a witness know that the scene's store was retired.
+func (c *scene) latchesRetired(r *record) driver.Retirement {
+	c.t.Helper()
+	gone := c.retirement("C", 0)
+	r.Latch = &latch{State: Refusing, Retired: &gone}
+	return gone
 }
 
 // A look at a witness file tells its format, its store, and whether a process uses it.

@@ -112,9 +112,11 @@ func waitOf(heartbeat time.Duration) time.Duration { return 5 * heartbeat }
 
 // systemClock is a clock that counts the time that the machine was asleep, where
 // the system can tell that.
-func systemClock() time.Duration {
-	_, mono := hapax.SystemClock{}.Now()
-	if sleeper, ok := any(hapax.SystemClock{}).(interface{ Asleep() time.Duration }); ok {
+func systemClock() time.Duration { return withSleep(hapax.SystemClock{}) }
+
+func withSleep(c hapax.Clock) time.Duration {
+	_, mono := c.Now()
+	if sleeper, ok := c.(interface{ Asleep() time.Duration }); ok {
 		mono += sleeper.Asleep()
 	}
 	return mono
@@ -178,7 +180,6 @@ func guard(calls, beats *handle, w *Witness, opts Options) (*Guarded, error) {
 			g.cause = l.Retired.Err()
 		}
 	}
-	g.told.State = g.state
 	g.since = g.now()
 	g.life, g.stop = context.WithCancel(context.Background())
 	g.allocations, g.handBacks = g.batchAllocations(allocateFew), g.batchHandBacks()
@@ -254,8 +255,7 @@ func (h *handle) dialStore(ctx context.Context) (store, error) {
 // result is the next call's.
 func (h *handle) dial(ctx context.Context) (driver.Store, error) {
 	h.mu.Lock()
-	long, first := h.long, !h.again && !h.fixed
-	h.long = nil
+	long, first := h.takeLongLocked(), !h.again && !h.fixed
 	h.mu.Unlock()
 	switch {
 	case long != nil:
@@ -325,6 +325,13 @@ func (h *handle) abandon(a *attempt) {
 			_ = a.store.Close()
 		}
 	})
+}
+
+// takeLongLocked returns an attempt that goes on, for one caller alone.
+func (h *handle) takeLongLocked() *attempt {
+	long := h.long
+	h.long = nil
+	return long
 }
 
 // goesOn reports whether an attempt goes on, for whose result the next call waits.
@@ -404,8 +411,8 @@ func (h *handle) dialledAt() time.Duration {
 func (h *handle) close() error {
 	s, open := h.demand.End() // first: a store given out after ended would have calls that nothing ends
 	h.mu.Lock()
-	long := h.long
-	h.closed, h.long = true, nil
+	long := h.takeLongLocked()
+	h.closed = true
 	if h.ended != nil {
 		h.ended()
 	}

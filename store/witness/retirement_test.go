@@ -218,6 +218,12 @@ func TestLearnsCopies(t *testing.T) {
 		}
 	}
 	synctest.Test(t, func(t *testing.T) { failing(t, set) })
+	damaged := func(t *testing.T) (*scene, func(context.Context, store) error) {
+		c, learn := set(t)
+		c.put(driver.TableGuard, driver.RowCopied("C"), []byte("?")) // the store's identity stands in for it
+		return c, learn
+	}
+	synctest.Test(t, func(t *testing.T) { failing(t, damaged) })
 }
 
 // A store that lacks a copy of which the node knows is the one from before, and went to the latest such copy; but

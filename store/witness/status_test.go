@@ -63,7 +63,7 @@ func TestStatusSays(t *testing.T) {
 
 // A refusal wraps ErrFenced once, whatever its cause.
 func TestRefusalsAreFenced(t *testing.T) {
-	fence := fmt.Errorf("%w: a fence", hapax.ErrFenced)
+	fence, retired := fmt.Errorf("%w: a fence", hapax.ErrFenced), (driver.Retirement{Copy: "C", Store: "s", To: "redis://there/0", By: "here"}).Err()
 	for _, v := range []struct {
 		state State
 		cause error
@@ -74,6 +74,7 @@ func TestRefusalsAreFenced(t *testing.T) {
 		{Fenced, fence, fence.Error()},
 		{Refusing, fence, fence.Error()},
 		{Refusing, hapax.ErrStoreRolledBack, fmt.Sprintf("%v (%v)", hapax.ErrStoreRolledBack, hapax.ErrFenced)},
+		{Refusing, retired, retired.Error()}, // which no fence explains
 	} {
 		err := (&Guarded{state: v.state, cause: v.cause}).Refused()
 		if v.want == "" && err != nil || v.want != "" && (err == nil || err.Error() != v.want || !errors.Is(err, hapax.ErrFenced)) {
@@ -167,6 +168,20 @@ func TestWhatIsLatched(t *testing.T) {
 	r := c.g.witness.rows()
 	if r.Own["1-r"] != (own{Count: 4, Grants: 2, Asked: 3}) || r.Joins != 6 {
 		t.Errorf("of the row it knows %+v, and %d joins", r.Own["1-r"], r.Joins)
+	}
+}
+
+// The status says whether a step of the store is several writes, as operators are shown.
+func TestStatusOfASplitStore(t *testing.T) {
+	for _, split := range []bool{false, true} {
+		c := servingScene(t)
+		c.store.split = split
+		if c.g.Status().Split {
+			t.Error("it says so of a store that was not dialled yet")
+		}
+		if _, err := c.g.calls.get(t.Context()); err != nil || c.g.Status().Split != split {
+			t.Errorf("it says that each step is several writes: %v, %v; want %v", c.g.Status().Split, err, split)
+		}
 	}
 }
 

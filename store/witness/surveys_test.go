@@ -3,6 +3,7 @@ package witness
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -81,6 +82,39 @@ func TestLooksAfterABeat(t *testing.T) {
 			c.g.loop.Wait()
 		})
 	}
+}
+
+// The work after a beat has the rest of the interval, or a fifth of it after a slow beat.
+func TestLooksNoLongerThanItMay(t *testing.T) {
+	for beat, want := range map[time.Duration]time.Duration{0: time.Second, 700 * time.Millisecond: 300 * time.Millisecond, 950 * time.Millisecond: 200 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			c := servingScene(t)
+			c.hasStore(listless{c.store})
+			c.g.me.late, c.g.me.again, c.g.me.seen, c.g.me.learnt = true, c.g.now()+time.Hour, c.g.me.joins, c.g.me.changes
+			began := c.g.now() - beat
+			if err := c.g.look(began, time.Second); err == nil || c.g.now()-began != beat+want {
+				t.Errorf("after a beat of %v it looks for %v, %v; want %v", beat, c.g.now()-began-beat, err, want)
+			}
+		})
+	}
+}
+
+// hasStore has the guard use a store by one handle, which dials it anew where it was dropped.
+func (c *scene) hasStore(s driver.Store) (dials *int) {
+	dials = new(int)
+	h := newHandle(func(context.Context) (driver.Store, error) { *dials++; return s, nil }, false)
+	h.clock, h.again = c.g.opts.Clock, true
+	c.g.calls, c.g.beats = h, h
+	c.t.Cleanup(func() { _ = h.close() })
+	return dials
+}
+
+// A listless store answers all but lists.
+type listless struct{ *counted }
+
+func (l listless) ListRows(ctx context.Context, _, _ string, _ int) ([]driver.Row, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
 }
 
 // An end that nobody has told is told by whoever surveys it.
@@ -260,6 +294,7 @@ func TestSurveysThatFail(t *testing.T) {
 		"the witness is closed":       {func(c *scene) { _ = c.g.witness.Close() }, hapax.ErrClosed},
 		"... of the lines alone":      {func(c *scene) { c.g.me.rowsAgain = c.g.now() + time.Hour; _ = c.g.witness.Close() }, hapax.ErrClosed},
 		"a counter is none":           {func(c *scene) { c.put(driver.TableGuard, rowCompacted, []byte("~")) }, hapax.ErrStoreCorrupt},
+		"what is owed is none":        {func(c *scene) { c.put(driver.TableGuard, rowOwed+"tag/u", []byte("~")) }, hapax.ErrStoreCorrupt},
 		"a row is none":               {func(c *scene) { c.put(driver.TableBeats, rowOf(2, "B"), []byte("~")) }, hapax.ErrStoreCorrupt},
 		"what a process says is none": {func(c *scene) { c.put(driver.TableNodes, rowOf(2, "B"), []byte("~")) }, hapax.ErrStoreCorrupt},
 		"... and nothing is judged": {func(c *scene) {
@@ -321,6 +356,38 @@ func TestMarksNobodyWhileItJoins(t *testing.T) {
 	}
 }
 
+// Whoever marks others silent tells that, with one move of the number after the marks, also where somebody else was
+// first with one of these.
+func TestTellsOfItsMarks(t *testing.T) {
+	b, last := rowOf(2, "B"), rowOf(3, "C")
+	for name, v := range map[string]struct {
+		others []string // rows that another process marks before this one does
+		want   string
+	}{
+		"all are its own":       {nil, string(driver.EncodeCounter(1))},
+		"the last is another's": {[]string{last}, string(driver.EncodeCounter(1))},
+		"all are another's":     {[]string{b, last}, ""},
+	} {
+		c := servingScene(t)
+		aSilentRow(c)
+		beat := driver.Beat{Count: 3}
+		c.peer(last, "c", beat, "")
+		c.g.peers[last] = &sighting{value: string(beat.Encode()), beat: beat, at: c.g.now() - time.Minute}
+		c.g.me.busy = true // no survey, which would tell, too
+		c.store.before = func(call string) {
+			if row := strings.TrimPrefix(call, "swap "); slices.Contains(v.others, row) {
+				c.put(driver.TableBeats, row, beat.EncodeEnded("silent"))
+			}
+		}
+		if err := c.g.read(t.Context(), c.store); err != nil {
+			t.Fatal(name, err)
+		}
+		if got := c.row(driver.TableGuard, driver.RowChanges); got != v.want {
+			t.Errorf("%s: the number of changes is %q; want %q", name, got, v.want)
+		}
+	}
+}
+
 // A survey whose first heartbeat gets no answer is told from one that is cut off, and has its handle dialled
 // anew; one that fails otherwise does not.
 func TestSurveyThatHangs(t *testing.T) {
@@ -352,6 +419,37 @@ func TestSurveyThatHangs(t *testing.T) {
 			_ = h.close()
 		})
 	}
+}
+
+// A survey that gets no answer until its time is over has its handle dialled anew; failures that are answers do
+// not, however many there are.
+func TestSurveyOnADeadHandle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := servingScene(t)
+		c.g.me.known = false
+		dials := c.hasStore(listless{c.store})
+		survey := func() {
+			t.Helper()
+			c.g.surveyLater()
+			c.g.loop.Wait()
+		}
+		began := c.g.now()
+		survey()
+		if _, err := c.g.calls.get(t.Context()); err != nil || *dials != 2 || c.g.now()-began != surveyTimeouts*c.g.opts.Timeout {
+			t.Errorf("a survey without an answer: dialled %d times after %v, %v", *dials, c.g.now()-began, err)
+		}
+
+		c = servingScene(t)
+		dials = c.hasStore(c.store)
+		for range 3 {
+			c.store.reset(1)
+			survey()
+			time.Sleep(c.g.opts.Timeout)
+		}
+		if _, err := c.g.calls.get(t.Context()); err != nil || *dials != 1 {
+			t.Errorf("surveys that fail: dialled %d times, %v", *dials, err)
+		}
+	})
 }
 
 // A mute store answers no heartbeat, or refuses each.

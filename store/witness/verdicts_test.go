@@ -3,6 +3,7 @@ package witness
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/store/driver"
 )
 
@@ -176,16 +178,53 @@ func TestFenceThatWasDecidedAboutMeanwhile(t *testing.T) {
 	c.joins(1)
 	row := c.member(1, 2)
 	f := &Fence{ID: "F", Why: "a test"}
+	told := 0
+	c.g.opts.Changed = func(Status) { told++ }
 	if !c.g.takeFenceUnder(row, f) || c.g.state != Fenced || c.g.witness.latch().Fence != "F" {
 		t.Fatalf("a fence that stands: %s, %+v", c.g.state, c.g.witness.latch())
+	}
+	if told != 1 || len(c.g.kick) != 1 {
+		t.Errorf("of a fence that stands it tells %d times, and has %d turns taken at once; want one each", told, len(c.g.kick))
 	}
 	d := &decision{decisionID: decisionID{1, "D"}, Fence: *f, Joins: 1}
 	c.putJSON(driver.TableGuard, rowDecision, d)
 	if err := c.g.catchUp(t.Context(), c.store, d, c.g.witness.StoreID()); err != nil {
 		t.Fatal(err)
 	}
+	<-c.g.kick
+	told = 0
 	if c.g.takeFenceUnder(row, f) || c.g.state != Joining || c.g.fence != nil || c.g.witness.latch().State != "" {
 		t.Errorf("the fence that was decided about: %s, %v, %+v", c.g.state, c.g.fence, c.g.witness.latch())
+	}
+	if told > 0 || len(c.g.kick) > 0 {
+		t.Errorf("of the fence that was decided about it tells %d times, and has %d turns taken at once", told, len(c.g.kick))
+	}
+}
+
+// A call whose answer shows a fence is abandoned where the row ends before the fence is taken: with no error its
+// caller would take what the store did not do for done.
+func TestAbandonsAFenceOfAnEarlierRow(t *testing.T) {
+	c := servingScene(t)
+	p := c.g.pulse(false)
+	at := driver.Contact{Row: driver.Beat{Count: 2}.Encode(), Fence: c.putJSON(driver.TableFence, driver.RowFence, Fence{ID: "F"})}
+	c.g.verdicts.Lock() // as whoever takes the decision has it
+	judged := make(chan error, 1)
+	go func() { judged <- c.g.judge(t.Context(), c.store, p, at) }()
+	stacks := make([]byte, 1<<20)
+	patience.Until(t, "the call takes the fence", func() bool {
+		for of := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+			if strings.Contains(of, "takeFenceUnder") && strings.Contains(of, t.Name()) {
+				return true
+			}
+		}
+		return false
+	})
+	c.g.mu.Lock()
+	c.g.me.row = rowOf(2, "R")
+	c.g.mu.Unlock()
+	c.g.verdicts.Unlock()
+	if err := patience.Receive(t, "its verdict", judged); err == nil || err.Error() != errAbandoned().Error() || c.g.state != Serving || c.g.fence != nil {
+		t.Errorf("%v, it is %s, and knows %v", err, c.g.state, c.g.fence)
 	}
 }
 
