@@ -67,3 +67,32 @@ func TestRowsOfAnotherFormat(t *testing.T) {
 		})
 	}
 }
+
+// A fence's row tells why it keeps everybody from the store.
+func TestFenceIn(t *testing.T) {
+	r := driver.Retirement{Copy: "C", Store: "s", To: "redis://there/0", By: "here"}
+	for name, v := range map[string]struct {
+		raw  string
+		want error
+		says string
+	}{
+		"none":           {"", nil, ""},
+		"a fence":        {`{"id":"F","node":"a","why":"it lacks t"}`, hapax.ErrFenced, "it lacks t"},
+		"... for one":    {`{"id":"F","node":"a","why":"it lacks t","missing":[{"row":"1-X","name":"b"}]}`, hapax.ErrFenced, "; missing: b (row 1-X"},
+		"being filled":   {`{"id":"F","closed":"rows are missing"}`, hapax.ErrStoreUnavailable, "rows are missing"},
+		"copied":         {string(r.Encode()), hapax.ErrStoreRetired, "redis://there/0"},
+		"what is no row": {"~", hapax.ErrStoreCorrupt, ""},
+	} {
+		var raw []byte
+		if v.raw != "" {
+			raw = []byte(v.raw)
+		}
+		err := witness.FenceIn(raw)
+		if !errors.Is(err, v.want) || v.want == nil && err != nil || v.want != nil && !strings.Contains(err.Error(), v.says) {
+			t.Errorf("%s: %v; want %v, %q", name, err, v.want, v.says)
+		}
+	}
+	if err := witness.CheckFormat(t.Context(), emptyStore()); err != nil {
+		t.Errorf("rows that tell no format: %v", err)
+	}
+}

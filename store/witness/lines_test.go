@@ -88,6 +88,7 @@ func TestBulkChanges(t *testing.T) {
 		"latch":        func(r *record) { r.Latch = &latch{} },
 		"left":         func(r *record) { r.Left = &departure{} },
 		"refused":      func(r *record) { r.Refused["x"] = "y" },
+		"copies":       func(r *record) { r.Copies["x"] = driver.Retirement{} },
 	} {
 		r := full()
 		change(&r)
