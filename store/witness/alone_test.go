@@ -256,6 +256,29 @@ func TestEndsRows(t *testing.T) {
 	}
 }
 
+// A node that crashed twice has two rows; one that is compacted meanwhile keeps the other from nothing.
+func TestEndsAllRowsOfANode(t *testing.T) {
+	for _, compacted := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			c := servingScene(t)
+			first, second := rowOf(2, "B"), rowOf(3, "C")
+			for _, row := range []string{first, second} {
+				c.peer(row, "b", driver.Beat{Count: 3}, "")
+			}
+			if compacted {
+				time.AfterFunc(time.Second, func() { c.put(driver.TableBeats, first, nil) })
+			}
+			nodes, err := c.g.endRow(t.Context(), c.store, Statement{Row: "b"})
+			if err != nil || len(nodes) != 2 {
+				t.Errorf("ended are %v, %v", nodes, err)
+			}
+			if _, how, err := driver.DecodeBeat(second, []byte(c.row(driver.TableBeats, second))); err != nil || how != "silent" {
+				t.Errorf("the first is compacted %v: the second ends as %q, %v", compacted, how, err)
+			}
+		})
+	}
+}
+
 // A statement is judged by earlier ones: which node it speaks for, which are missing then, what
 // will be raised, and which floor is high enough.
 func TestJudgesStatements(t *testing.T) {

@@ -438,8 +438,11 @@ func (g *Guarded) endRow(ctx context.Context, s store, st Statement) ([]Node, er
 	}
 	for _, n := range before {
 		raw, err := s.Row(ctx, driver.TableBeats, n.Row)
-		if err != nil || raw == nil {
+		if err != nil {
 			return nil, unavailable(err)
+		}
+		if raw == nil { // compacted meanwhile
+			continue
 		}
 		beat, how, err := driver.DecodeBeat(n.Row, raw)
 		switch {
