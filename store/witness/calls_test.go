@@ -196,6 +196,17 @@ func TestAnyFailedCallIsAnError(t *testing.T) {
 			_, err := c.g.raise(ctx, s, &account{lines: lines{r.Lines, r.Defs}})
 			return err
 		}), whole: guard},
+		"raise, beside a line that cannot be read": {set: healing(func(c *scene, ctx context.Context, s store, f *Fence, _ []byte) error {
+			r := c.g.witness.snapshot()
+			_, err := c.g.raise(ctx, s, &account{lines: lines{r.Lines, r.Defs}})
+			return err
+		}, func(c *scene) {
+			c.store.pages = func(page *[]hapax.Tag) {
+				for i := range *page {
+					(*page)[i].Kind = hapax.KindUnreadable
+				}
+			}
+		}), whole: guard},
 		"decide": {set: healing(func(c *scene, ctx context.Context, s store, f *Fence, raw []byte) error {
 			r := c.g.witness.snapshot()
 			return c.g.decide(ctx, s, f, raw, &account{

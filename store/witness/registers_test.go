@@ -1,6 +1,7 @@
 package witness
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -75,6 +76,19 @@ func TestRegisters(t *testing.T) {
 	}
 }
 
+// A row that stands in the store, and of which the witness cannot know, is not used.
+func TestRegistersOnAFailingDisk(t *testing.T) {
+	c := newScene(t)
+	c.store.before = func(call string) {
+		if call == "swap "+driver.RowJoins {
+			_ = c.g.witness.Close()
+		}
+	}
+	if me, err := c.g.register(t.Context(), c.store); !errors.Is(err, hapax.ErrClosed) || me.row != "" || c.row(driver.TableGuard, driver.RowJoins) == "" {
+		t.Errorf("it is %+v, %v", me, err)
+	}
+}
+
 // What a process was judged by may not change until its row stands: neither the fence, nor the
 // decision, nor the latest row that it had.
 func TestRegistersInWhatItJudged(t *testing.T) {
@@ -90,8 +104,8 @@ func TestRegistersInWhatItJudged(t *testing.T) {
 		c.joins(6)
 		c.peer(latest, "me", driver.Beat{Count: 3}, "")
 		before, may, err := c.g.prepare(t.Context(), c.store)
-		if err != nil || !may {
-			t.Fatal(may, err)
+		if err != nil || !may || countOf(c.store.made(), "row "+driver.RowFence) != 1 {
+			t.Fatalf("it may register: %v, %v after %v; want one look at the fence", may, err, c.store.made())
 		}
 		change(c)
 		joins := c.row(driver.TableGuard, driver.RowJoins)
@@ -255,6 +269,20 @@ func TestFirstSurveys(t *testing.T) {
 			c.g.loop.Wait()
 			time.Sleep(time.Second)
 		})
+	}
+	for _, shared := range []bool{true, false} { // a long one on the handle that is kept for heartbeats, where there is one
+		c := servingScene(t)
+		beats := &counted{Store: c.store.Store, shared: true}
+		h := newHandle(func(context.Context) (driver.Store, error) { return beats, nil }, true)
+		h.clock = c.g.opts.Clock
+		c.g.state, c.g.beats, c.g.shared, c.store.shared, c.g.long = Joining, h, shared, shared, true
+		if done, err := c.g.surveyFirst(t.Context(), c.store); done || err != nil {
+			t.Errorf("a long one: %v, %v", done, err)
+		}
+		c.g.loop.Wait()
+		if surveyed := countOf(beats.made(), "list beats") > 0; surveyed != shared || countOf(c.store.made(), "list beats") > 0 == shared {
+			t.Errorf("on a store that is shared %v it is made by the other handle: %v", shared, surveyed)
+		}
 	}
 	for name, v := range map[string]struct {
 		shared bool

@@ -48,6 +48,17 @@ func TestMayServe(t *testing.T) {
 		"it asks about a primary":     {func(c *scene) { c.asks(); attests(c, a, b); c.says(a, 1000); c.says(b, 1000) }, true, true, ""},
 		"... where one looks still":   {func(c *scene) { c.asks(); attests(c, a, b); c.put(tablePrimaries, b, []byte("p1")) }, false, true, ""},
 		"... where one has looked":    {func(c *scene) { c.asks(); attests(c, a, b); c.put(tablePrimaries, b, []byte("p2")) }, true, false, ""},
+		"... which changes meanwhile": {func(c *scene) {
+			c.asks()
+			attests(c, a, b)
+			c.store.before = func(call string) {
+				if call == "list primaries" {
+					c.g.mu.Lock()
+					c.g.me.asks = false
+					c.g.mu.Unlock()
+				}
+			}
+		}, false, true, ""},
 		"those heard have joined": {func(c *scene) {
 			c.g.me.heard = []string{theRun, runOf("A"), runOf("B")}
 			attests(c, a, b)
