@@ -373,6 +373,7 @@ func TestAnyFailedCallIsAnError(t *testing.T) {
 		})},
 		"renew": {set: simple(func(c *scene, ctx context.Context, s store) error { return c.g.renew(ctx, s) }, member)},
 		"closeEarlier": {set: simple(func(c *scene, ctx context.Context, s store) error { return c.g.closeEarlier(ctx, s) }, member, func(c *scene) {
+			c.put(driver.TableGuard, rowCompacted, driver.EncodeCounter(1))
 			c.peer(rowOf(3, "E"), "before", driver.Beat{Count: 5}, "")
 			c.know(func(b *record) { b.Own[rowOf(3, "E")] = own{Count: 5} })
 		})},
