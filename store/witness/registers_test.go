@@ -280,8 +280,8 @@ func TestFirstSurveys(t *testing.T) {
 			t.Errorf("a long one: %v, %v", done, err)
 		}
 		c.g.loop.Wait()
-		if surveyed := countOf(beats.made(), "list beats") > 0; surveyed != shared || countOf(c.store.made(), "list beats") > 0 == shared {
-			t.Errorf("on a store that is shared %v it is made by the other handle: %v", shared, surveyed)
+		if other := countOf(beats.made(), "list beats") > 0; other != shared || countOf(c.store.made(), "list beats") > 0 == shared {
+			t.Errorf("on a store that is shared %v it is made by the other handle: %v", shared, other)
 		}
 	}
 	for name, v := range map[string]struct {
