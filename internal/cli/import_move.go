@@ -20,6 +20,7 @@ import (
 	"github.com/hapax-id/hapax/internal/mount"
 	"github.com/hapax-id/hapax/internal/moves"
 	"github.com/hapax-id/hapax/internal/server"
+	"github.com/hapax-id/hapax/internal/signals"
 )
 
 // moveHelp tells what all moves have in common.
@@ -248,7 +249,7 @@ func (f *moveFlags) verb() string {
 func (f *moveFlags) wayBack(cmd *cobra.Command, args []string) string {
 	words := []string{cmd.CommandPath()}
 	for _, arg := range args {
-		words = append(words, quoted(withoutPassword(arg)))
+		words = append(words, signals.Word(withoutPassword(arg)))
 	}
 	words = append(words, "--undo")
 	cmd.Flags().Visit(func(flag *pflag.Flag) {
@@ -264,7 +265,7 @@ func (f *moveFlags) wayBack(cmd *cobra.Command, args []string) string {
 			values = list.GetSlice()
 		}
 		for _, value := range values {
-			words = append(words, "--"+flag.Name, quoted(withoutPassword(value)))
+			words = append(words, "--"+flag.Name, signals.Word(withoutPassword(value)))
 		}
 	})
 	return strings.Join(words, " ")

@@ -14,6 +14,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/client"
 	"github.com/hapax-id/hapax/internal/server"
+	"github.com/hapax-id/hapax/internal/signals"
 	"github.com/hapax-id/hapax/store/witness"
 )
 
@@ -211,19 +212,8 @@ func tellOfMissing(cmd *cobra.Command, address string, n client.Node) {
 	if name == "" {
 		name = shortRow(n.Row)
 	}
-	settle := "hapax nodes settle " + quoted(name) + " --server " + quoted(address)
+	settle := "hapax nodes settle " + signals.Word(name) + " --server " + signals.Word(address)
 	fmt.Fprintf(cmd.ErrOrStderr(), "hapax: missing: %s\nhapax:   start it again, or run %s --witness-file FILE\nhapax:   or, without its data directory, %[2]s --floor NUMBER --dry-run\n", witness.Node(n), settle)
-}
-
-// quoted returns a word of a command line as a shell takes it.
-func quoted(word string) string {
-	plain := func(r rune) bool {
-		return r < 128 && (r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || strings.ContainsRune("-_./:@%+=,", r))
-	}
-	if word != "" && strings.IndexFunc(word, func(r rune) bool { return !plain(r) }) < 0 {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
 // shortRow leaves out the zeros before the number in a row's name.

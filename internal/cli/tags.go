@@ -13,6 +13,7 @@ import (
 	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/client"
 	"github.com/hapax-id/hapax/internal/service/define"
+	"github.com/hapax-id/hapax/internal/signals"
 	"github.com/hapax-id/hapax/store/driver"
 )
 
@@ -117,9 +118,9 @@ func oneTag(u use, name, short string, prepare func(*pflag.FlagSet) func(context
 func tagMissing(err error, name string) error {
 	switch {
 	case errors.Is(err, hapax.ErrTagNotFound):
-		return fmt.Errorf("%w; hapax tags create %s makes it, and hapax tags list shows those that there are", err, quoted(name))
+		return fmt.Errorf("%w; hapax tags create %s makes it, and hapax tags list shows those that there are", err, signals.Word(name))
 	case errors.Is(err, hapax.ErrTagDeleted):
-		return fmt.Errorf("%w; hapax tags create %s has it go on above its mark", err, quoted(name))
+		return fmt.Errorf("%w; hapax tags create %s has it go on above its mark", err, signals.Word(name))
 	}
 	return err
 }
@@ -222,7 +223,7 @@ func tagsCreateCommand() *cobra.Command {
 			}
 			created, err := t.CreateTag(ctx, def, hapax.CreateExplicit)
 			if errors.Is(err, hapax.ErrTagExists) {
-				err = fmt.Errorf("%w; hapax tags show %s tells what it is, and hapax tags set %[2]s changes it", err, quoted(name))
+				err = fmt.Errorf("%w; hapax tags show %s tells what it is, and hapax tags set %[2]s changes it", err, signals.Word(name))
 			}
 			return created, err
 		}

@@ -46,7 +46,7 @@ func (d *doctor) floors(ctx context.Context, store driver.Store) {
 				case err != nil:
 					d.add(HarmSoon, "floors", name+" cannot be read: "+hapax.Message(err), "mend that: a fleet that begins anew refuses the tag until it can be read", see)
 				case t.Kind == hapax.KindSegment && most >= t.Mark:
-					d.add(HarmDanger, "floors", fmt.Sprintf("%s holds %d, at or above the mark %d", name, most, t.Mark), fmt.Sprintf("hapax tags set %s --floor %d", t.Name, most+1), see)
+					d.add(HarmDanger, "floors", fmt.Sprintf("%s holds %d, at or above the mark %d", name, most, t.Mark), fmt.Sprintf("hapax tags set %s --floor %d", signals.Word(t.Name), most+1), see)
 				default:
 					d.add(HarmNone, "floors", fmt.Sprintf("%s holds %d at most, below what is issued next", name, most), "", "")
 				}

@@ -14,6 +14,7 @@ import (
 	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/service/define"
 	"github.com/hapax-id/hapax/internal/service/health"
+	"github.com/hapax-id/hapax/internal/signals"
 	"github.com/hapax-id/hapax/store/driver"
 )
 
@@ -101,7 +102,7 @@ func (fs *floors) unread(tag string, err error) error {
 		fs.log.Error(floorUnread, "tag", tag, "cause", why, "code", string(api.ErrFloorUnread.Code()))
 	}
 	return fmt.Errorf("%w: tag %q: %s; it is refused until they can be read, or until an operator says where it goes on (hapax tags set %s --floor N --floor-stated)",
-		api.ErrFloorUnread, tag, why, tag)
+		api.ErrFloorUnread, tag, why, signals.Word(tag))
 }
 
 // readAgain tells that a tag's columns were read that could not be.

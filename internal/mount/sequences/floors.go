@@ -10,6 +10,7 @@ import (
 	"github.com/hapax-id/hapax/compat/sequences"
 	"github.com/hapax-id/hapax/internal/moves"
 	"github.com/hapax-id/hapax/internal/service/define"
+	"github.com/hapax-id/hapax/internal/signals"
 	"github.com/hapax-id/hapax/store/driver"
 )
 
@@ -69,7 +70,7 @@ func floorArguments(all []api.FloorFrom) string {
 		if strings.Count(text, ",") != 2 {
 			return ""
 		}
-		b.WriteString(" --floor-from " + shellWord(text))
+		b.WriteString(" --floor-from " + signals.Word(text))
 	}
 	return b.String()
 }

@@ -84,7 +84,7 @@ func TestReadMariaDB(t *testing.T) {
 		t.Errorf("others: %s", got)
 	}
 	plan := m.YAML("")
-	for _, want := range []string{"small", "takes numbers up to 255", "hapax tags create 'customers' --start 1004"} {
+	for _, want := range []string{"small", "takes numbers up to 255", "hapax tags create customers --start 1004"} {
 		if !strings.Contains(plan, want) {
 			t.Errorf("the plan lacks %q:\n%s", want, plan)
 		}

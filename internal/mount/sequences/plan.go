@@ -12,6 +12,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/sequences"
 	"github.com/hapax-id/hapax/internal/moves"
+	"github.com/hapax-id/hapax/internal/signals"
 )
 
 // Margins: so many numbers, and those of so long at the rate that was seen.
@@ -138,7 +139,7 @@ func (m *imported) YAML(string) string {
 			shut.WriteString(steps)
 			all, why := d.floorsOf(s)
 			if flags := floorArguments(all); flags != "" {
-				fmt.Fprintf(&floors, "hapax tags set %s%s \"$@\"\n", shellWord(s.Tag), flags)
+				fmt.Fprintf(&floors, "hapax tags set %s%s \"$@\"\n", signals.Word(s.Tag), flags)
 			} else if why != "" {
 				fmt.Fprintf(&floors, "#   %s: %s\n", comment(s.Tag), comment(why))
 			}
@@ -224,7 +225,7 @@ func (m *imported) one(d *database, s *sequences.Source) (text, steps string, er
 	if def.Delta > 1 {
 		create += fmt.Sprintf(" --delta %d --remainder %d", def.Delta, def.Remainder)
 	}
-	name := shellWord(s.Tag)
+	name := signals.Word(s.Tag)
 	if s.Closed == nil {
 		fmt.Fprintf(&b, "hapax tags create %s %s \"$@\" || hapax tags set %s --floor %d \"$@\"\n", name, create, name, def.Start)
 	}
@@ -275,6 +276,3 @@ func (m *imported) NativeYAML(context.Context) (string, error) {
 
 // comment returns a text as it can stand in a comment of one line.
 func comment(s string) string { return strings.Trim(moves.Quote(s), `"`) }
-
-// shellWord returns a text as one word of a shell.
-func shellWord(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

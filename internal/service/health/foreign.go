@@ -9,6 +9,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api"
+	"github.com/hapax-id/hapax/internal/signals"
 	"github.com/hapax-id/hapax/store/driver"
 )
 
@@ -76,17 +77,7 @@ func (m *Monitor) adoptCommand(refused map[string]error) string {
 		return m.opts.Adopt + " for each of them"
 	}
 	for tag := range refused {
-		return strings.ReplaceAll(m.opts.Adopt, AdoptKey, shellWord(tag))
+		return strings.ReplaceAll(m.opts.Adopt, AdoptKey, signals.Word(tag))
 	}
 	return ""
-}
-
-// shellWord returns a text as one word of a command line.
-func shellWord(s string) string {
-	if s != "" && strings.IndexFunc(s, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-_./:", r)
-	}) < 0 && s[0] != '-' {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
