@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/service/define"
 	"github.com/hapax-id/hapax/store/driver"
 )
 
@@ -68,8 +69,8 @@ func isRefusal(err error) bool {
 // compare returns a tag's native mark, and what it will be.
 func compare(ctx context.Context, target Target, def hapax.Tag) (before, after int64, err error) {
 	have, err := target.Tag(ctx, def.Name)
-	if errors.Is(err, hapax.ErrTagNotFound) {
-		return 0, def.Mark, nil
+	if errors.Is(err, hapax.ErrTagNotFound) { // a name that cannot be made is to be known before a row is closed
+		return 0, def.Mark, define.CheckForm("tag", def.Name)
 	}
 	if err != nil {
 		return 0, 0, err

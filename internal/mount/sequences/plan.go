@@ -12,6 +12,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/sequences"
 	"github.com/hapax-id/hapax/internal/moves"
+	"github.com/hapax-id/hapax/internal/service/define"
 	"github.com/hapax-id/hapax/internal/signals"
 )
 
@@ -54,7 +55,11 @@ func (i *importing) define(s *sequences.Source, above, given int64) (hapax.Tag, 
 	if len(s.Wrong) > 0 {
 		return def, "", &wrongError{strings.Join(s.Wrong, "; ")}
 	}
-	if err := hapax.ValidateName("tag", s.Tag); err != nil {
+	err := hapax.ValidateName("tag", s.Tag)
+	if err == nil {
+		err = define.CheckForm("tag", s.Tag)
+	}
+	if err != nil {
 		return def, "", err
 	}
 	margin, why := i.margin(s, given)
