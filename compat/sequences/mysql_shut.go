@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"hash/fnv"
+	"math"
 	"regexp"
 	"strings"
 
@@ -267,11 +268,15 @@ func (m *mySQL) BackSteps(s *Source, next int64) (steps []string, err error) {
 		step := max(p.closed.Step, 1)
 		next := max(aboveBlock(next, step), p.position+1)
 		next += ((p.closed.At-next)%step + step) % step
+		most := p.closed.Max
+		if next > most-step { // the tag went on above it
+			most = math.MaxInt64 - 1
+		}
 		if p.closed.Servers {
 			step = 0
 		}
 		steps = append(steps,
-			fmt.Sprintf("ALTER SEQUENCE %s INCREMENT BY %d MAXVALUE %d RESTART WITH %d", quoteTick(p.name), step, p.closed.Max, next),
+			fmt.Sprintf("ALTER SEQUENCE %s INCREMENT BY %d MAXVALUE %d RESTART WITH %d", quoteTick(p.name), step, most, next),
 			fmt.Sprintf("ALTER TABLE %s COMMENT %s", quoteTick(p.name), mysqldb.Quote(p.closed.Comment)))
 	}
 	return steps, nil

@@ -179,7 +179,7 @@ func (p *postgres) BackSteps(s *Source, next int64) ([]string, error) {
 		}
 		name := formatted(q.quoted())
 		step := max(m.Step, 1)
-		if aboveBlock(next, step) > m.Max-step && (m.Max == math.MaxInt32 || m.Max == math.MaxInt16) { // its column is wider by now
+		if aboveBlock(next, step) > m.Max-step { // the tag went on above it: its column is wider by now, or bounds it alone
 			line("ALTER SEQUENCE %s AS bigint MAXVALUE %d;", q.quoted(), int64(math.MaxInt64))
 		} else {
 			line("ALTER SEQUENCE %s MAXVALUE %d;", q.quoted(), m.Max)

@@ -301,10 +301,15 @@ func columns(all []Column) string {
 	return strings.Join(names, ", ")
 }
 
-// dbError tells what a database said, without its URL.
+// dbError tells what a database said, without its URL. What it refuses of one source keeps
+// nobody from the others.
 func dbError(err error) error {
 	if err == nil {
 		return nil
+	}
+	switch code := pgCode(err); {
+	case strings.HasPrefix(code, "22"), strings.HasPrefix(code, "23"), strings.HasPrefix(code, "42"), strings.HasPrefix(code, "2B"):
+		return fmt.Errorf("%w: the database refuses it: %w", hapax.ErrNotSupported, err)
 	}
 	return fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, err)
 }

@@ -63,7 +63,7 @@ func Plan(ctx context.Context, target Target, defs []hapax.Tag, progress func(do
 
 // isRefusal reports whether an error is about one tag alone.
 func isRefusal(err error) bool {
-	return errors.Is(err, hapax.ErrKindMismatch) || errors.Is(err, hapax.ErrInvalidArgument) || errors.Is(err, hapax.ErrInvalidTag)
+	return errors.Is(err, hapax.ErrKindMismatch) || errors.Is(err, hapax.ErrInvalidArgument) || errors.Is(err, hapax.ErrInvalidTag) || errors.Is(err, hapax.ErrNotSupported)
 }
 
 // compare returns a tag's native mark, and what it will be.

@@ -59,10 +59,10 @@ func TestWhatAWitnessTells(t *testing.T) {
 // setLatch makes a latch durable, where it is news.
 func (w *Witness) setLatch(l latch, row string, all own, joins int64) error {
 	err := w.noteLatch(l, row, all, joins)
-	switch {
-	case err == errNoChange:
+	switch err {
+	case errNoChange:
 		return nil
-	case err == nil:
+	case nil:
 		err = w.flush()
 	}
 	return err

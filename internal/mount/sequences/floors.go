@@ -3,6 +3,7 @@ package sequences
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/hapax-id/hapax"
@@ -73,4 +74,21 @@ func floorArguments(all []api.FloorFrom) string {
 		b.WriteString(" --floor-from " + signals.Word(text))
 	}
 	return b.String()
+}
+
+// notOurs refuses a tag whose columns are in another database alone: a tag of the same name
+// is not the same tag.
+func (d *database) notOurs(tag hapax.Tag) error {
+	all := define.FloorsOf(tag)
+	if len(all) == 0 || !sequences.IsReference(d.given) || slices.ContainsFunc(all, func(f api.FloorFrom) bool { return f.URL == d.given }) {
+		return nil
+	}
+	return fmt.Errorf("%w: the native tag %q is for a column of %s (its floor_from): give that as the database, or --prefix for a tag of its own", hapax.ErrInvalidArgument, tag.Name, all[0].URL)
+}
+
+// feeds reports whether a tag names a column of the source.
+func (d *database) feeds(s *sequences.Source, tag hapax.Tag) bool {
+	return slices.ContainsFunc(define.FloorsOf(tag), func(f api.FloorFrom) bool {
+		return f.URL == d.given && slices.ContainsFunc(s.Feeds, func(c sequences.Column) bool { return c.Qualified == f.Table && c.Name == f.Column })
+	})
 }

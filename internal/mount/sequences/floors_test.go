@@ -103,7 +103,7 @@ func TestMoveWritesFloors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"hapax tags set 'orders' --floor-from 'env:SEQUENCES_TEST_DB,public.orders,id' \"$@\"", "#   small: small.id has no index"} {
+	for _, want := range []string{"hapax tags set orders --floor-from env:SEQUENCES_TEST_DB,public.orders,id \"$@\"", "#   small: small.id has no index"} {
 		if !strings.Contains(m.YAML(""), want) {
 			t.Errorf("the plan lacks %s:\n%s", want, m.YAML(""))
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -53,7 +54,7 @@ func (m *imported) Move(ctx context.Context, to moves.Target, o mount.MoveOption
 				continue
 			}
 			var def hapax.Tag
-			if def, v.anew, err = m.planned(ctx, to, s, o.Margin); err == nil {
+			if def, v.anew, err = m.planned(ctx, to, d, s, o.Margin); err == nil {
 				_, err = d.speaks.Steps(s, m.switchOf(), def.Start)
 			}
 			switch {
@@ -222,18 +223,11 @@ func (m *imported) watch(ctx context.Context, long time.Duration) error {
 
 // undo is the way back.
 func (m *imported) undo(ctx context.Context, to moves.Target, o mount.MoveOptions, all mount.Moves) (mount.Moves, error) {
-	var names []string
-	by := map[string]*moving{}
-	for _, d := range m.all {
-		for _, s := range d.sources {
-			if s.Closed != nil {
-				names = append(names, s.Tag)
-				by[s.Tag] = &moving{Source: s, in: d}
-			}
-		}
+	by, others, err := m.toUndo(ctx, to)
+	if err != nil {
+		return all, err
 	}
-	var err error
-	if all.Tags, err = moves.PlanReopen(ctx, to, names, "for its tag"); err != nil {
+	if all.Tags, err = moves.PlanReopen(ctx, to, slices.Sorted(maps.Keys(by)), "for its tag"); err != nil {
 		return all, err
 	}
 	for k := range all.Tags {
@@ -243,37 +237,79 @@ func (m *imported) undo(ctx context.Context, to moves.Target, o mount.MoveOption
 			}
 		}
 	}
-	if !o.Apply {
-		return all, nil
+	if o.Apply {
+		progress, end := o.Bar("opening")
+		defer end()
+		err = moves.Apply(ctx, all.Tags, func(ctx context.Context, t *moves.Move) error {
+			mark, err := moves.Withdraw(ctx, to, t.Tag.Name)
+			if err != nil {
+				return err
+			}
+			v := by[t.Tag.Name]
+			t.After = mark
+			return m.with(ctx, v.in, true, func(db sequences.Database) error { return db.Reopen(ctx, v.Source, max(mark, v.Highest+1)) })
+		}, progress)
 	}
-	progress, end := o.Bar("opening")
-	defer end()
-	return all, moves.Apply(ctx, all.Tags, func(ctx context.Context, t *moves.Move) error {
-		mark, err := moves.Withdraw(ctx, to, t.Tag.Name)
-		if err != nil {
-			return err
+	all.Tags = append(all.Tags, others...)
+	return all, err
+}
+
+// toUndo returns the sources that are shut, by their tags, and what is in the way of others.
+func (m *imported) toUndo(ctx context.Context, to moves.Target) (by map[string]*moving, others []moves.Move, err error) {
+	by = map[string]*moving{}
+	for _, d := range m.all {
+		for _, s := range d.sources {
+			tag, open, err := d.live(ctx, to, s)
+			if err == nil && s.Closed != nil {
+				err = d.notOurs(tag)
+			} else if err == nil && open != "" {
+				err = &wrongError{open}
+			}
+			switch {
+			case err == nil && s.Closed != nil:
+				by[s.Tag] = &moving{Source: s, in: d}
+			case err == nil:
+			case isRefusal(err):
+				others = append(others, moves.Move{Tag: hapax.Tag{Name: s.Tag}, Before: tag.Mark, Reason: err})
+			default:
+				return nil, nil, err
+			}
 		}
-		v := by[t.Tag.Name]
-		t.After = mark
-		return m.with(ctx, v.in, true, func(db sequences.Database) error { return db.Reopen(ctx, v.Source, max(mark, v.Highest+1)) })
-	}, progress)
+	}
+	return by, others, nil
+}
+
+// live returns a source's tag, and what is wrong where the source issues beside it: what shut
+// it is gone, as with a table that was made anew.
+func (d *database) live(ctx context.Context, to moves.Target, s *sequences.Source) (tag hapax.Tag, wrong string, err error) {
+	tag, err = to.Tag(ctx, s.Tag)
+	if errors.Is(err, hapax.ErrTagNotFound) {
+		return hapax.Tag{}, "", nil
+	}
+	if err == nil && s.Closed == nil && !tag.Deleted && d.feeds(s, tag) {
+		wrong = "the source is open, and its tag is there, so that both may issue the same numbers: stop its writers, compare with hapax audit --column, and give --apply again"
+	}
+	return tag, wrong, err
 }
 
 // Verify implements mount.Verifiable.
 func (m *imported) Verify(ctx context.Context, to moves.Target) (all []mount.Verdict, err error) {
 	for _, d := range m.all {
 		for _, s := range d.sources {
+			tag, open, err := d.live(ctx, to, s)
+			if err != nil {
+				return nil, err
+			}
 			if s.Closed == nil {
+				if open != "" {
+					all = append(all, mount.Verdict{Tag: s.Tag, Says: s.Kind + " " + s.Names[0] + " issues", Wrong: []string{open}})
+				}
 				continue
 			}
 			v := mount.Verdict{Tag: s.Tag, Says: closes(s, s.Closed.How)}
-			tag, err := to.Tag(ctx, s.Tag)
-			switch {
-			case errors.Is(err, hapax.ErrTagNotFound):
+			if tag.Name == "" {
 				v.Wrong = append(v.Wrong, "there is no such tag in this store")
-			case err != nil:
-				return nil, err
-			default:
+			} else {
 				if v.Wrong, err = m.differences(ctx, d, s, tag); err != nil {
 					return nil, err
 				}

@@ -62,6 +62,9 @@ func (i *importing) define(s *sequences.Source, above, given int64) (hapax.Tag, 
 	if err != nil {
 		return def, "", err
 	}
+	if s.Closed != nil && s.Closed.How == sequences.Gap && i.switchOf() == sequences.Parity {
+		return def, "", &wrongError{"it ends below its tag (--switch gap): shut it with --switch stop, or open it with --undo first"}
+	}
 	margin, why := i.margin(s, given)
 	if above > hapax.MaxMark-margin-3 {
 		return def, "", fmt.Errorf("%w: no numbers are left above %d and a margin of %d (%s)", hapax.ErrInvalidArgument, above, margin, why)
@@ -82,7 +85,7 @@ func (i *importing) define(s *sequences.Source, above, given int64) (hapax.Tag, 
 
 // planned is the definition of a source's tag beside the native tag, if there is one, and
 // whether that one has to be made anew because the source has gone past it.
-func (i *importing) planned(ctx context.Context, to moves.Target, s *sequences.Source, given int64) (def hapax.Tag, anew bool, err error) {
+func (i *importing) planned(ctx context.Context, to moves.Target, d *database, s *sequences.Source, given int64) (def hapax.Tag, anew bool, err error) {
 	def, _, err = i.define(s, s.Highest, given)
 	if err != nil {
 		return def, false, err
@@ -93,6 +96,8 @@ func (i *importing) planned(ctx context.Context, to moves.Target, s *sequences.S
 		return def, false, nil
 	case err != nil:
 		return def, false, err
+	case !have.Deleted && d.notOurs(have) != nil:
+		return def, false, d.notOurs(have)
 	case have.Kind != hapax.KindSegment:
 		return def, false, nil // moves.Plan says so
 	case have.Deleted:

@@ -1,0 +1,122 @@
+package sequences
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/hapax-id/hapax/compat/sequences"
+	"github.com/hapax-id/hapax/internal/mount"
+	"github.com/hapax-id/hapax/internal/testservers"
+	"github.com/hapax-id/hapax/store/memstore"
+)
+
+// A sequence whose own end the tag has passed comes back above the tag, and one that its database
+// refuses keeps no other from coming back.
+func TestBackAboveTheEnd(t *testing.T) {
+	t.Run("postgres", func(t *testing.T) {
+		address, db := newPostgres(t)
+		do(t, db, "CREATE SEQUENCE ends MAXVALUE 100", "CREATE TABLE bounded (id bigint PRIMARY KEY DEFAULT nextval('ends'))",
+			"CREATE SEQUENCE small AS integer MAXVALUE 100", "CREATE TABLE short (id bigint PRIMARY KEY DEFAULT nextval('small'))", "CREATE TABLE orders (id bigserial PRIMARY KEY)")
+		store := memstore.New()
+		apply(t, read(t, importing{}, address), store, mount.MoveOptions{Apply: true})
+		done := apply(t, read(t, importing{}, address), store, mount.MoveOptions{Apply: true, Undo: true})
+		for _, name := range []string{"bounded", "short", "orders"} {
+			if m := done[name]; m.Reason != nil || m.After == 0 {
+				t.Errorf("%s: %+v", name, m)
+			}
+			do(t, db, "INSERT INTO "+name+" DEFAULT VALUES")
+			if n := number(t, db, "SELECT max(id) FROM "+name); n < done[name].After {
+				t.Errorf("%s goes on with %d, below %d", name, n, done[name].After)
+			}
+		}
+	})
+	t.Run("mariadb", func(t *testing.T) {
+		address, db := newMariaDB(t, testservers.SharedMariaDB(t))
+		do(t, db, "CREATE SEQUENCE ends MAXVALUE 100", "CREATE TABLE bounded (id bigint PRIMARY KEY DEFAULT NEXT VALUE FOR ends, what int)")
+		store := memstore.New()
+		apply(t, read(t, importing{like: "bounded"}, address), store, mount.MoveOptions{Apply: true})
+		done := apply(t, read(t, importing{like: "bounded"}, address), store, mount.MoveOptions{Apply: true, Undo: true})
+		do(t, db, "INSERT INTO bounded (what) VALUES (1)")
+		if n := number(t, db, "SELECT max(id) FROM bounded"); done["bounded"].Reason != nil || n < done["bounded"].After || n < 1000 {
+			t.Errorf("goes on with %d, after %+v", n, done)
+		}
+	})
+	t.Run("one refused", func(t *testing.T) {
+		address, db := newPostgres(t)
+		do(t, db, "CREATE TABLE a (id bigserial PRIMARY KEY)", "CREATE TABLE b (id bigserial PRIMARY KEY)")
+		store := memstore.New()
+		apply(t, read(t, importing{}, address), store, mount.MoveOptions{Apply: true})
+		m := read(t, importing{}, address)
+		do(t, db, "DROP TABLE a") // since it was read
+		done := apply(t, m, store, mount.MoveOptions{Apply: true, Undo: true})
+		if done["a"].Reason == nil || done["b"].Reason != nil {
+			t.Errorf("%+v; want a refused, and b back", done)
+		}
+		do(t, db, "INSERT INTO b DEFAULT VALUES")
+	})
+}
+
+// A gap cannot become every other number: the sequence ends below its tag.
+func TestParityAfterGap(t *testing.T) {
+	address, db := newPostgres(t)
+	do(t, db, "CREATE TABLE orders (id bigserial PRIMARY KEY)")
+	store := memstore.New()
+	apply(t, read(t, importing{how: string(sequences.Gap)}, address), store, mount.MoveOptions{Apply: true})
+	m := read(t, importing{how: string(sequences.Parity)}, address)
+	if done := apply(t, m, store, mount.MoveOptions{Apply: true}); done["orders"].Reason == nil || !strings.Contains(done["orders"].Reason.Error(), "--switch gap") {
+		t.Errorf("%+v; want it refused", done)
+	}
+	if plan := m.YAML(""); !strings.Contains(plan, "# Not moved:\n#   orders (") {
+		t.Errorf("the plan is %s", plan)
+	}
+}
+
+// Two databases have a table of one name: the tag is the first one's, and stays so.
+func TestTagOfAnotherDatabase(t *testing.T) {
+	store := memstore.New()
+	for _, name := range []string{"SEQUENCES_TEST_A", "SEQUENCES_TEST_B"} {
+		address, db := newPostgres(t)
+		do(t, db, "CREATE TABLE orders (id bigserial PRIMARY KEY)")
+		t.Setenv(name, address)
+	}
+	a, b := "env:SEQUENCES_TEST_A", "env:SEQUENCES_TEST_B"
+	first := apply(t, read(t, importing{}, a), store, mount.MoveOptions{Apply: true})["orders"]
+	for _, how := range []sequences.Switch{sequences.Stop, sequences.Gap, sequences.Parity} {
+		if done := apply(t, read(t, importing{how: string(how)}, b), store, mount.MoveOptions{Apply: true})["orders"]; done.Reason == nil || !strings.Contains(done.Reason.Error(), "--prefix") {
+			t.Errorf("%s: %+v; want it refused", how, done)
+		}
+	}
+	if done := apply(t, read(t, importing{prefix: "b."}, b), store, mount.MoveOptions{Apply: true}); done["b.orders"].Reason != nil {
+		t.Errorf("with a prefix: %+v", done)
+	}
+	if done := apply(t, read(t, importing{}, a), store, mount.MoveOptions{Apply: true, Undo: true}); done["orders"].Reason != nil || done["orders"].After < first.After {
+		t.Errorf("the way back: %+v", done)
+	}
+}
+
+// What shut a source may be lost, as with a table that was made anew: both then issue.
+func TestOpenBesideItsTag(t *testing.T) {
+	address, db := newPostgres(t)
+	do(t, db, "CREATE TABLE orders (id bigserial PRIMARY KEY)", "CREATE TABLE items (id bigserial PRIMARY KEY)")
+	t.Setenv("SEQUENCES_TEST_DB", address)
+	const given = "env:SEQUENCES_TEST_DB"
+	store := memstore.New()
+	apply(t, read(t, importing{}, given), store, mount.MoveOptions{Apply: true})
+	do(t, db, "ALTER SEQUENCE orders_id_seq MAXVALUE 1000000", "COMMENT ON SEQUENCE orders_id_seq IS NULL")
+	verdicts, err := read(t, importing{}, given).Verify(t.Context(), store)
+	if err != nil || len(verdicts) != 2 {
+		t.Fatalf("%+v, %v", verdicts, err)
+	}
+	for _, v := range verdicts {
+		if wrong := len(v.Wrong) > 0; wrong != (v.Tag == "orders") {
+			t.Errorf("%+v", v)
+		}
+	}
+	done := apply(t, read(t, importing{}, given), store, mount.MoveOptions{Apply: true, Undo: true})
+	if done["orders"].Reason == nil || done["items"].Reason != nil {
+		t.Errorf("the way back: %+v; want orders refused", done)
+	}
+	if tag, err := store.Tag(t.Context(), "orders"); err != nil || tag.Deleted {
+		t.Errorf("the tag is %+v, %v", tag, err)
+	}
+}
