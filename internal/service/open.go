@@ -171,6 +171,9 @@ func (s *Service) open(ctx context.Context, a *attempt, tag string) (*line, erro
 	if t.Deleted {
 		return nil, fmt.Errorf("%w: %q", hapax.ErrTagDeleted, tag)
 	}
+	if err := s.opts.keepsApart(t); err != nil {
+		return nil, err
+	}
 	s.warnIfOther(t)
 	if len(t.Says.Floors) == 0 {
 		s.floors.settle(t.Name) // so that its first grant asks for nothing
@@ -262,6 +265,17 @@ func (s *Service) warnIfOther(t define.Tag) {
 		s.log.Warn("the store defines a tag otherwise than the configuration, and the store's definition counts; change it through the API",
 			"tag", t.Name, "stored", fmt.Sprintf("%+v", stored), "configured", fmt.Sprintf("%+v", def), "suppressed", dropped)
 	}
+}
+
+// keepsApart refuses a tag whose configuration keeps it apart from another region's by delta
+// and remainder, and which the store has frozen with others: it would issue that region's numbers.
+func (o Options) keepsApart(t define.Tag) error {
+	c, ok := o.Tags[t.Name]
+	if !ok || c.Delta <= 1 || t.Delta == c.Delta && t.Remainder == c.Remainder {
+		return nil
+	}
+	return fmt.Errorf("%w: tag %q has delta %d and remainder %d in the store, which cannot change, and delta %d and remainder %d in the configuration: configure it as it is stored, or take another name",
+		hapax.ErrKindMismatch, t.Name, t.Delta, t.Remainder, c.Delta, c.Remainder)
 }
 
 // sameCode reports whether the configuration gives a tag the code that is stored.

@@ -337,6 +337,10 @@ func (m *imported) differences(ctx context.Context, d *database, s *sequences.So
 		if s.Position >= tag.Start {
 			say("the source is at %d, and the tag began at %d", s.Position, tag.Start)
 		}
+	case sequences.Parity:
+		if tag.Delta > 1 && s.Position%tag.Delta == tag.Remainder {
+			say("the source was set to %d, which is a number of the tag, as setval(…, max(id)) does: set it to a number of its own, above all of the column", s.Position)
+		}
 	}
 	if tag.Deleted {
 		say("the tag is deleted")

@@ -306,6 +306,13 @@ func TestMovePostgres(t *testing.T) {
 				if verdicts, err = m.Verify(t.Context(), store); err != nil || len(verdicts[0].Wrong) > 0 {
 					t.Errorf("with a row of the source above the mark: %+v, %v", verdicts, err)
 				}
+				at := number(t, db, "SELECT last_value FROM customers_id_seq")
+				do(t, db, fmt.Sprintf("SELECT setval('customers_id_seq', %d)", first+2)) // a number of the tag, as max(id) may be
+				m = read(t, importing{how: string(sequences.Stop), like: "customers"}, address)
+				if verdicts, err = m.Verify(t.Context(), store); err != nil || len(verdicts[0].Wrong) == 0 {
+					t.Errorf("with a sequence that was set to the tag's numbers: %+v, %v", verdicts, err)
+				}
+				do(t, db, fmt.Sprintf("SELECT setval('customers_id_seq', %d)", at))
 			}
 			do(t, db, fmt.Sprintf("INSERT INTO customers (id) VALUES (%d)", first+2))
 			m = read(t, importing{how: string(sequences.Stop), like: "customers"}, address)
