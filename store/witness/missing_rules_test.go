@@ -126,6 +126,10 @@ func TestLearnsTheSurerKind(t *testing.T) {
 			}
 		}
 	}
+	alone := &account{lines: newLines()} // a tag without numbers of its own
+	if alone.learn(map[string]Pair{line: {}}, map[string]def{line: flake}); alone.lines.defs[line] != flake {
+		t.Errorf("of a kind that one process alone knows: %+v", alone.lines.defs[line])
+	}
 	if got := segment.was("t"); got.Kind != hapax.KindSegment || got.Name != "t" {
 		t.Errorf("a segment tag was %+v", got)
 	}

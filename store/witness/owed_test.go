@@ -174,6 +174,89 @@ func TestOwe(t *testing.T) {
 	}
 }
 
+// ofKind has the store's tag t be of a kind.
+func (c *scene) ofKind(kind hapax.Kind, pool string) {
+	c.store.pages = func(page *[]hapax.Tag) {
+		for i := range *page {
+			if of := &(*page)[i]; of.Name == "t" {
+				*of = hapax.Tag{Name: "t", Kind: kind, Pool: pool, Mark: of.Mark}
+			}
+		}
+	}
+}
+
+// Of a row that cannot be read, or is of another kind, nothing is taken, whether or not the line is known; nor does it
+// stand for a line that is not there, or have all lines read twice.
+func TestTakesNothingOfUnreadableRows(t *testing.T) {
+	for name, v := range map[string]struct {
+		kind  hapax.Kind
+		pool  string
+		known map[string]Pair
+		defs  map[string]def
+		lost  bool
+	}{
+		"of a known line":                     {hapax.KindUnreadable, "", map[string]Pair{"tag/t": {0, 100}, "tag/u": {0, 20}}, nil, false},
+		"of an unknown line":                  {hapax.KindUnreadable, "", map[string]Pair{"tag/u": {0, 20}}, nil, false},
+		"beside a line that is not there":     {hapax.KindUnreadable, "", map[string]Pair{"tag/u": {0, 20}, "tag/gone": {0, 1}}, nil, true},
+		"of another kind":                     {hapax.KindSnowflake, "p", map[string]Pair{"tag/t": {0, 100}, "tag/u": {0, 20}}, nil, false},
+		"of another kind, without numbers":    {hapax.KindSegment, "", map[string]Pair{"tag/t": {0, 0}, "tag/u": {0, 20}}, map[string]def{"tag/t": ofTimes}, false},
+		"of the kind, and another is missing": {hapax.KindUnreadable, "", map[string]Pair{"tag/t": {0, 100}, "tag/gone": {0, 1}}, nil, true},
+	} {
+		c := newScene(t)
+		c.tag("t", 100)
+		c.tag("u", 20)
+		c.ofKind(v.kind, v.pool)
+		known := record{Lines: v.known, Defs: v.defs}
+		found, err := compareLines(t.Context(), c.store, known)
+		_, pair := found.news.pairs["tag/t"]
+		_, def := found.news.defs["tag/t"]
+		if err != nil || pair || def || !found.unread["tag/t"] || found.behind != v.lost {
+			t.Errorf("%s: compared: %+v, %v", name, found, err)
+		}
+		if n := countOf(c.store.made(), "tags"); n != 1 && !v.lost {
+			t.Errorf("%s: the lines are read %d times", name, n)
+		}
+		have, err := readLines(t.Context(), c.store, known.lines())
+		_, pair = have.pairs["tag/t"]
+		_, def = have.defs["tag/t"]
+		if err != nil || pair || def || !have.unread["tag/t"] {
+			t.Errorf("%s: read: %+v, %v", name, have, err)
+		}
+	}
+}
+
+// A node that takes a decision owes what it knows of a tag whose row is of another kind now, and stays by what the tag
+// was; of one whose kind is as it was it owes nothing.
+func TestDecisionBesideARowOfAnotherKind(t *testing.T) {
+	for name, v := range map[string]struct {
+		was   def
+		now   hapax.Kind
+		known Pair
+		owes  bool
+	}{
+		"it had numbers":            {ofNumbers, hapax.KindSnowflake, Pair{0, 500}, true},
+		"it is a snowflake as ever": {ofTimes, hapax.KindSnowflake, Pair{}, false},
+	} {
+		c := newScene(t, func(b *record) { b.Lines["tag/t"], b.Defs["tag/t"] = v.known, v.was })
+		c.joins(1)
+		c.tag("t", 0)
+		c.ofKind(v.now, "p")
+		d := &decision{decisionID: decisionID{1, "D"}, Joins: 1}
+		c.putJSON(driver.TableGuard, rowDecision, d)
+		if err := c.g.catchUp(t.Context(), c.store, d, "id"); err != nil {
+			t.Fatal(name, err)
+		}
+		if got, _ := c.g.witness.def("tag/t"); got != v.was {
+			t.Errorf("%s: the witness takes it for %+v", name, got)
+		}
+		var want *owedLine
+		if v.owes {
+			want = &owedLine{v.known, v.was}
+		}
+		c.isOwed(name, want)
+	}
+}
+
 // afterASurvey is a scene whose process has surveyed a store with a line that cannot be read, one that was mended,
 // and one that nobody knows; it settles that.
 func afterASurvey(t *testing.T) (*scene, func(context.Context, store) error) {
