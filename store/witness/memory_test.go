@@ -31,13 +31,13 @@ func TestWhatAWitnessTells(t *testing.T) {
 		b.Lines[WorkerLine("p", 1)], b.Lines[WorkerLine("pp", 1)] = Pair{1, 1}, Pair{1, 2}
 	})
 	for _, r := range []record{w.rows(), w.snapshot()} {
-		r.Own["y"], r.Peers["y"], r.Refused["y"] = own{}, peer{}, "y"
+		r.Own["y"], r.Peers["y"], r.Refused["y"], r.Copies["y"] = own{}, peer{}, "y", driver.Retirement{}
 		if r.Lines != nil {
 			r.Lines["y"], r.Defs["y"] = Pair{}, def{}
 		}
 	}
 	r := w.snapshot()
-	if len(r.Own) != 1 || len(r.Peers) != 2 || len(r.Refused) != 1 || len(r.Lines) != 3 || len(r.Defs) != 1 {
+	if len(r.Own) != 1 || len(r.Peers) != 2 || len(r.Refused) != 1 || len(r.Copies) > 0 || len(r.Lines) != 3 || len(r.Defs) != 1 {
 		t.Errorf("a copy that was changed has changed it: %+v", r)
 	}
 	if r := w.rows(); r.Lines != nil || r.Defs != nil {
