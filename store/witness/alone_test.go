@@ -287,20 +287,22 @@ func TestJudgesStatements(t *testing.T) {
 	for name, v := range map[string]struct {
 		st      Statement
 		stated  map[string]statement // before
+		given   map[string]evidence  // files, before
 		refused string
 		missing int
 		raised  string
 		for_    []string
 	}{
-		"a floor for one":             {Statement{Row: "b", Floor: 9000, Ahead: time.Second}, nil, "", 1, "t", []string{b}},
-		"a floor for all":             {Statement{Floor: 9000, Ahead: time.Second}, nil, "", 0, "t", []string{b, gone}},
-		"no floor":                    {Statement{Row: "b"}, nil, "is missing and not spoken for", 0, "", nil},
-		"a floor that is too low":     {Statement{Row: "b", Floor: 4999}, nil, `at least 5000, which tag "t" is known to have reached`, 0, "", nil},
-		"the lowest floor":            {Statement{Row: "b", Floor: 5000}, nil, "", 1, "t", []string{b}},
-		"one who is not missing":      {Statement{Row: "me", Floor: 9000}, nil, "one of those that are missing: b at at-b", 0, "", nil},
-		"its witness file":            {Statement{Row: "b", Witness: []Testimony{file}}, nil, "", 1, "u", []string{b}},
-		"for whom another has spoken": {Statement{Row: "b"}, map[string]statement{b: {Floor: 8000}}, "", 1, "t", []string{b}},
-		"... with a higher floor":     {Statement{Row: "b", Floor: 9000}, map[string]statement{b: {Floor: 8000, Ahead: time.Hour}}, "", 1, "t", []string{b}},
+		"a floor for one":             {Statement{Row: "b", Floor: 9000, Ahead: time.Second}, nil, nil, "", 1, "t", []string{b}},
+		"a floor for all":             {Statement{Floor: 9000, Ahead: time.Second}, nil, nil, "", 0, "t", []string{b, gone}},
+		"no floor":                    {Statement{Row: "b"}, nil, nil, "is missing and not spoken for", 0, "", nil},
+		"a floor that is too low":     {Statement{Row: "b", Floor: 4999}, nil, nil, `at least 5000, which tag "t" is known to have reached`, 0, "", nil},
+		"the lowest floor":            {Statement{Row: "b", Floor: 5000}, nil, nil, "", 1, "t", []string{b}},
+		"one who is not missing":      {Statement{Row: "me", Floor: 9000}, nil, nil, "one of those that are missing: b at at-b", 0, "", nil},
+		"its witness file":            {Statement{Row: "b", Witness: []Testimony{file}}, nil, nil, "", 1, "u", []string{b}},
+		"for whom another has spoken": {Statement{Row: "b"}, map[string]statement{b: {Floor: 8000}}, nil, "", 1, "t", []string{b}},
+		"... with a higher floor":     {Statement{Row: "b", Floor: 9000}, map[string]statement{b: {Floor: 8000, Ahead: time.Hour}}, nil, "", 1, "t", []string{b}},
+		"whose file was given before": {Statement{Row: "b"}, nil, map[string]evidence{"f": evidenceOfFile(file)}, "", 1, "u", []string{b}},
 	} {
 		c, f, _ := lostScene(t)
 		c.peer(b, "b", driver.Beat{Count: 3, Grants: 500}, "")
@@ -313,6 +315,7 @@ func TestJudgesStatements(t *testing.T) {
 			t.Fatal(err)
 		}
 		maps.Copy(h.stated, v.stated)
+		maps.Copy(h.files, v.given)
 		var a Adoption
 		stated, err := c.g.judgeStatement(t.Context(), c.store, v.st, h, &a)
 		if (err != nil) != (v.refused != "") || err != nil && !strings.Contains(err.Error(), v.refused) {
@@ -321,7 +324,7 @@ func TestJudgesStatements(t *testing.T) {
 		if a.Spoke != 1 {
 			t.Errorf("%s: %d have spoken", name, a.Spoke)
 		}
-		if slices.ContainsFunc(a.Stated, func(n Node) bool { return isAmong(n, a.Missing) }) {
+		if slices.ContainsFunc(a.Stated, func(n Node) bool { return n.Row == "" || isAmong(n, a.Missing) }) {
 			t.Errorf("%s: stated for %v, and missing are %v", name, a.Stated, a.Missing)
 		}
 		if err != nil {
@@ -330,7 +333,7 @@ func TestJudgesStatements(t *testing.T) {
 		var rows, tags []string
 		for _, n := range a.Stated {
 			rows = append(rows, n.Row)
-			if (n.State == settled) != (v.stated != nil && v.st.Floor == 0) {
+			if (n.State == settled) != ((v.stated != nil || v.given != nil) && v.st.Floor == 0) {
 				t.Errorf("%s: it is stated for %+v", name, n)
 			}
 		}

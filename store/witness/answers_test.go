@@ -145,6 +145,17 @@ func TestStatementOnAReplacedHandle(t *testing.T) {
 	}
 }
 
+// A file that has something happen while it is synced.
+type meanwhile struct {
+	logFile
+	f func()
+}
+
+func (m meanwhile) Sync() error {
+	m.f()
+	return m.logFile.Sync()
+}
+
 // A lease is taken under one row, and its line's definition and end are known to the witness.
 func TestLeasesUnderOneRow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -177,6 +188,18 @@ func TestLeasesUnderOneRow(t *testing.T) {
 		if l, err = c.g.ExtendWorker(ctx, l, layout, term); err != nil || c.g.witness.snapshot().Defs[poolDef("p")].Layout != layout.String() {
 			t.Errorf("an extension leaves %v, %v", c.g.witness.snapshot().Defs, err)
 		}
+		c.store.reset(0)
+		row, file := c.g.me.row, c.g.witness.log.file
+		c.g.me.asked = 0 // the witness is to know of the grant before it is asked for
+		c.g.witness.log.file = meanwhile{file, func() {
+			c.g.mu.Lock()
+			c.g.me.row = "another"
+			c.g.mu.Unlock()
+		}}
+		if _, err := c.g.ExtendWorker(ctx, l, layout, term); !errors.Is(err, hapax.ErrStoreUnavailable) || strings.Contains(strings.Join(c.store.made(), " "), "swap") {
+			t.Errorf("its row has changed during an extension: %v after %v", err, c.store.made())
+		}
+		c.g.witness.log.file, c.g.me.row = file, row
 		if err := c.g.SealWorker(ctx, l, l.Grant.Lo); err != nil {
 			t.Fatal(err)
 		}

@@ -233,6 +233,12 @@ func TestAnyFailedCallIsAnError(t *testing.T) {
 			c.decided(1, func(d *decision) { d.Heard = manyRuns() })
 			c.put(driver.TableFence, driver.RowFence, nil)
 		}), whole: guard},
+		"catchUp, beside a line that cannot be read": {set: healing(func(c *scene, ctx context.Context, s store, _ *Fence, _ []byte) error {
+			return c.g.catchUp(ctx, s, &decision{decisionID: decisionID{1, "D"}}, "id")
+		}, func(c *scene) {
+			c.putJSON(driver.TableGuard, rowDecision, decision{decisionID: decisionID{1, "D"}})
+			c.ofKind(hapax.KindUnreadable, "")
+		}), whole: guard},
 		"complete": {set: simple(func(c *scene, ctx context.Context, s store) error {
 			d, _, err := readDecision(ctx, s)
 			if err != nil {
@@ -354,6 +360,10 @@ func TestAnyFailedCallIsAnError(t *testing.T) {
 			c.g.state, c.g.me.primary, c.g.me.asks, c.g.me.known, c.g.me.quick = Joining, "p", true, true, true
 			c.put(tablePrimaries, rowOf(9, "X"), []byte("p"))
 		}), whole: []string{"list primaries"}},
+		"join, before its survey": {set: simple(func(c *scene, ctx context.Context, s store) error { return c.g.join(ctx, s) }, member, func(c *scene) {
+			c.store.shared = false // nobody shares it, and its survey is under way
+			c.g.state, c.g.me.known, c.g.me.busy, c.g.me.waits = Joining, false, true, c.g.now()-surveyHead
+		}), whole: append([]string{"row 0", "row " + driver.RowJoins}, guard...)},
 		"join, with its survey": {set: simple(func(c *scene, ctx context.Context, s store) error { return c.g.join(ctx, s) }, member, func(c *scene) {
 			c.g.state, c.g.me.known, c.g.me.quick = Joining, false, true
 			c.peer(rowOf(3, "E"), "before", driver.Beat{Count: 5}, "")

@@ -110,6 +110,9 @@ func TestFullDisk(t *testing.T) {
 	if w.Failed() == nil {
 		t.Error("the failure is not told")
 	}
+	if err := w.commit(func(*record) error { return errNoChange }); err != nil || w.Failed() == nil {
+		t.Errorf("what is no change is written: %v", err)
+	}
 	if err := w.rewrite(); err != nil || w.Failed() != nil {
 		t.Errorf("once there is room: %v, %v", err, w.Failed())
 	}

@@ -507,7 +507,7 @@ func (g *Guarded) Tags(ctx context.Context, after string, limit int) ([]hapax.Ta
 			if !g.blocks() {
 				break
 			}
-			if t.Kind != hapax.KindUnreadable && g.isBlocked(TagLine(t.Name)) && g.asBefore(t) != nil {
+			if t.Kind != hapax.KindUnreadable && g.asBefore(t) != nil {
 				tags[i] = hapax.Tag{Name: t.Name, Kind: hapax.KindUnreadable}
 			}
 		}

@@ -130,6 +130,28 @@ func TestWritesOnce(t *testing.T) {
 	}
 }
 
+// That a store is retired stays the reason, whatever is found after it; another retirement takes its place.
+func TestRetirementStays(t *testing.T) {
+	w := newScene(t).g.witness
+	first, second := driver.Retirement{Copy: "C", Store: "s"}, driver.Retirement{Copy: "D", Store: "s"}
+	for _, v := range []struct {
+		l    latch
+		want string // the copy
+	}{
+		{latch{State: Refusing, Why: "a loss"}, ""},
+		{latch{State: Refusing, Retired: &first}, "C"},
+		{latch{State: Fenced, Why: "a fence"}, "C"},
+		{latch{State: Refusing, Retired: &second}, "D"},
+	} {
+		if err := w.setLatch(v.l, "", own{}, 0); err != nil {
+			t.Fatal(err)
+		}
+		if l := w.latch(); l.isRetired() != (v.want != "") || l.isRetired() && l.Retired.Copy != v.want {
+			t.Errorf("after %+v it is %+v; want copy %q", v.l, l, v.want)
+		}
+	}
+}
+
 // A look at a witness that cannot be looked at is an error, and one at a store tells why it is behind.
 func TestLooksCarefully(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "witness")

@@ -246,8 +246,8 @@ func TestDecisionBesideARowOfAnotherKind(t *testing.T) {
 		if err := c.g.catchUp(t.Context(), c.store, d, "id"); err != nil {
 			t.Fatal(name, err)
 		}
-		if got, _ := c.g.witness.def("tag/t"); got != v.was {
-			t.Errorf("%s: the witness takes it for %+v", name, got)
+		if got, _ := c.g.witness.def("tag/t"); got != v.was || len(c.store.heals) > 0 {
+			t.Errorf("%s: the witness takes it for %+v, and healed are %+v", name, got, c.store.heals)
 		}
 		var want *owedLine
 		if v.owes {

@@ -63,6 +63,9 @@ func TestWhoseStoreIsRetired(t *testing.T) {
 		}
 	}
 	c.know(func(b *record) { b.Store = r.Store })
+	if err := c.g.replaceLost(c.g.calls, c.store, r.Err()); !errors.Is(err, hapax.ErrStoreRetired) || !errors.Is(err, hapax.ErrFenced) || c.g.state != Refusing {
+		t.Errorf("a change that its driver refuses: %v, and the node is %s", err, c.g.state)
+	}
 	c.g.state = Leaving
 	if err := c.g.ifRetired(r.Err()); !errors.Is(err, hapax.ErrClosed) || c.g.state != Left {
 		t.Errorf("a node that is closed: %v, and it is %s", err, c.g.state)

@@ -449,6 +449,16 @@ func TestSurveyOnADeadHandle(t *testing.T) {
 		if _, err := c.g.calls.get(t.Context()); err != nil || *dials != 1 {
 			t.Errorf("surveys that fail: dialled %d times, %v", *dials, err)
 		}
+		for range 3 { // likewise the calls of others
+			c.store.reset(1)
+			if _, err := c.g.StoreID(t.Context()); !errors.Is(err, errInjected) {
+				t.Errorf("a call that fails: %v", err)
+			}
+			time.Sleep(c.g.opts.Timeout)
+		}
+		if _, err := c.g.StoreID(t.Context()); err != nil || *dials != 1 {
+			t.Errorf("calls that fail: dialled %d times, %v", *dials, err)
+		}
 	})
 }
 

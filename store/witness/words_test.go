@@ -2,6 +2,7 @@ package witness
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -113,6 +114,37 @@ func TestAdoptsUnderAFence(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The result of an operator's word for another store names both, whether or not somebody acts on it in time.
+func TestAdoptsAnotherStore(t *testing.T) {
+	for _, dry := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newScene(t, func(b *record) { b.Store = "mine" })
+			c.g.state, c.g.cause = Refusing, fmt.Errorf("%w (%w)", hapax.ErrStoreReplaced, errOther)
+			id, err := c.store.Store.StoreID(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, err := c.g.Adopt(t.Context(), Statement{Wait: time.Second, DryRun: dry})
+			if a.StoreID != id || a.Other != "mine" || (err == nil) != dry || !dry && !errors.Is(err, hapax.ErrStoreUnavailable) || (c.g.accepted == id) == dry {
+				t.Errorf("dry %v: %+v, %v; accepted is %q", dry, a, err, c.g.accepted)
+			}
+		})
+	}
+}
+
+// A person's word holds where somebody else changes the fence at the same time.
+func TestApprovesAChangingFence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := servingScene(t)
+		f, _ := c.fence(Fence{ID: "F", Ask: "ASK", Manual: true})
+		tries := 0
+		c.store.swapped = func(string) bool { tries++; return tries > 2 }
+		if err := c.g.write(t.Context(), c.store, f, Statement{}, nil, nil); err != nil || !c.standing().Approved {
+			t.Errorf("after %d tries: %v, the fence is %+v", tries, err, c.standing())
+		}
+	})
 }
 
 // Before another store is accepted, a statement is judged as if all who live there, and all who lived
