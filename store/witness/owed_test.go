@@ -343,6 +343,33 @@ func TestKindsThatTagsHad(t *testing.T) {
 	}
 }
 
+// A list shows a tag of another kind as one that cannot be read, and all others as they are, a mended one among them.
+func TestListsBesideABlockedRow(t *testing.T) {
+	for name, v := range map[string]struct {
+		blocked string
+		kind    hapax.Kind
+		want    hapax.Kind // of t
+	}{
+		"nothing is blocked": {"", hapax.KindSegment, hapax.KindSegment},
+		"t was mended":       {"tag/t", hapax.KindSegment, hapax.KindSegment},
+		"... as another":     {"tag/t", hapax.KindSnowflake, hapax.KindUnreadable},
+		"... or not at all":  {"tag/t", hapax.KindUnreadable, hapax.KindUnreadable},
+		"another is blocked": {"tag/x", hapax.KindSnowflake, hapax.KindUnreadable},
+	} {
+		c := newScene(t, func(b *record) { b.Lines = map[string]Pair{"tag/t": {0, 100}, "tag/u": {0, 20}} })
+		c.tag("t", 100)
+		c.tag("u", 20)
+		c.ofKind(v.kind, "")
+		if v.blocked != "" {
+			c.g.block(v.blocked)
+		}
+		tags, err := c.g.Tags(t.Context(), "", 10)
+		if err != nil || len(tags) != 2 || tags[0].Kind != v.want || v.want == hapax.KindUnreadable && tags[0] != (hapax.Tag{Name: "t", Kind: v.want}) && v.kind != v.want || tags[1].Kind != hapax.KindSegment || tags[1].Mark != 20 {
+			t.Errorf("%s: listed are %+v, %v; want t as %s", name, tags, err, v.want)
+		}
+	}
+}
+
 // The row of a tag is looked at before a change of it where that is blocked, and only there.
 func TestLooksBeforeAChange(t *testing.T) {
 	c := newScene(t)
