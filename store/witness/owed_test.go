@@ -232,7 +232,7 @@ func TestDecisionBesideARowOfAnotherKind(t *testing.T) {
 		was   def
 		now   hapax.Kind
 		known Pair
-		owes  bool
+		debt  bool
 	}{
 		"it had numbers":            {ofNumbers, hapax.KindSnowflake, Pair{0, 500}, true},
 		"it is a snowflake as ever": {ofTimes, hapax.KindSnowflake, Pair{}, false},
@@ -250,7 +250,7 @@ func TestDecisionBesideARowOfAnotherKind(t *testing.T) {
 			t.Errorf("%s: the witness takes it for %+v, and healed are %+v", name, got, c.store.heals)
 		}
 		var want *owedLine
-		if v.owes {
+		if v.debt {
 			want = &owedLine{v.known, v.was}
 		}
 		c.isOwed(name, want)
