@@ -253,3 +253,21 @@ func TestPlanOfHostileNames(t *testing.T) {
 		})
 	}
 }
+
+// TestParityPlan: a plan is made without the store, which may have the tag otherwise.
+func TestParityPlan(t *testing.T) {
+	for _, there := range []string{"--delta 2 --remainder 0", "--delta 2 --remainder 1", "--delta 1"} {
+		db, address, s := newStore(t, "CREATE TABLE orders (id bigserial PRIMARY KEY)", "INSERT INTO orders DEFAULT VALUES")
+		dir := t.TempDir()
+		typed(t, dir, address, s, "hapax import sequences env:SHOP_DB --switch parity > plan.sh", "hapax tags create orders "+there)
+		fits := there == "--delta 2 --remainder 0"
+		if fits {
+			typed(t, dir, address, s, "sh plan.sh")
+		} else {
+			typed(t, dir, address, s, "if sh plan.sh; then exit 1; fi")
+		}
+		if by := count(t, db, "SELECT seqincrement FROM pg_sequence"); fits != (by == 2) {
+			t.Errorf("beside a tag with %q the sequence counts by %d", there, by)
+		}
+	}
+}

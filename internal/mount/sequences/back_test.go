@@ -1,11 +1,16 @@
 package sequences
 
 import (
+	"context"
+	"errors"
+	"net/url"
 	"strings"
 	"testing"
 
+	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/sequences"
 	"github.com/hapax-id/hapax/internal/mount"
+	"github.com/hapax-id/hapax/internal/service/define"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/memstore"
 )
@@ -56,6 +61,48 @@ func TestBackAboveTheEnd(t *testing.T) {
 	})
 }
 
+// An account that may only read brings no sequence back, and takes no tag away.
+func TestBackWithoutRights(t *testing.T) {
+	address, db := newPostgres(t)
+	do(t, db, "CREATE TABLE orders (id bigserial PRIMARY KEY)", "CREATE ROLE sequences_reader LOGIN", "GRANT SELECT ON ALL TABLES IN SCHEMA public TO sequences_reader", "GRANT SELECT ON ALL SEQUENCES IN SCHEMA public TO sequences_reader")
+	t.Cleanup(func() {
+		for _, s := range []string{"DROP OWNED BY sequences_reader", "DROP ROLE sequences_reader"} {
+			if _, err := db.ExecContext(context.Background(), s); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.User("sequences_reader")
+	t.Setenv("SEQUENCES_TEST_DB", address)
+	const given = "env:SEQUENCES_TEST_DB"
+	store := memstore.New()
+	apply(t, read(t, importing{}, given), store, mount.MoveOptions{Apply: true})
+	before, err := store.Allocate(t.Context(), "orders", 10, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("SEQUENCES_TEST_DB", u.String())
+	if done := apply(t, read(t, importing{}, given), store, mount.MoveOptions{Apply: true, Undo: true})["orders"]; !errors.Is(done.Reason, hapax.ErrNotSupported) {
+		t.Errorf("%+v; want it refused", done)
+	}
+	after, err := store.Allocate(t.Context(), "orders", 10, "")
+	if err != nil || after.Grant.Lo < before.Grant.Hi || after.Tag.Start != before.Tag.Start || len(define.FloorsOf(after.Tag)) != 1 {
+		t.Errorf("the tag goes on with %+v, %v, after %+v", after, err, before)
+	}
+	t.Setenv("SEQUENCES_TEST_DB", address)
+	if done := apply(t, read(t, importing{}, given), store, mount.MoveOptions{Apply: true, Undo: true})["orders"]; done.Reason != nil {
+		t.Errorf("%+v", done)
+	}
+	do(t, db, "INSERT INTO orders DEFAULT VALUES")
+	if n := number(t, db, "SELECT max(id) FROM orders"); n < int64(after.Grant.Hi) {
+		t.Errorf("the sequence goes on with %d, below %d", n, after.Grant.Hi)
+	}
+}
+
 // A gap cannot become every other number: the sequence ends below its tag.
 func TestParityAfterGap(t *testing.T) {
 	address, db := newPostgres(t)
@@ -68,6 +115,27 @@ func TestParityAfterGap(t *testing.T) {
 	}
 	if plan := m.YAML(""); !strings.Contains(plan, "# Not moved:\n#   orders (") {
 		t.Errorf("the plan is %s", plan)
+	}
+}
+
+// A tag that issues every number cannot share them with a source that issues every other one,
+// also if it was withdrawn: its definition stays.
+func TestParityOntoAWholeTag(t *testing.T) {
+	for _, undo := range []bool{false, true} {
+		address, db := newPostgres(t)
+		do(t, db, "CREATE TABLE orders (id bigserial PRIMARY KEY)")
+		store := memstore.New()
+		if undo {
+			apply(t, read(t, importing{}, address), store, mount.MoveOptions{Apply: true})
+			apply(t, read(t, importing{}, address), store, mount.MoveOptions{Apply: true, Undo: true})
+		} else if def, err := (hapax.Tag{Name: "orders", Start: 5000}).WithDefaults(); err != nil {
+			t.Fatal(err)
+		} else if _, err := store.CreateTag(t.Context(), def, hapax.CreateExplicit); err != nil {
+			t.Fatal(err)
+		}
+		if done := apply(t, read(t, importing{how: string(sequences.Parity)}, address), store, mount.MoveOptions{Apply: true})["orders"]; done.Reason == nil || !strings.Contains(done.Reason.Error(), "cannot change") {
+			t.Errorf("undone before: %v: %+v; want it refused", undo, done)
+		}
 	}
 }
 

@@ -241,17 +241,38 @@ func (m *imported) undo(ctx context.Context, to moves.Target, o mount.MoveOption
 		progress, end := o.Bar("opening")
 		defer end()
 		err = moves.Apply(ctx, all.Tags, func(ctx context.Context, t *moves.Move) error {
-			mark, err := moves.Withdraw(ctx, to, t.Tag.Name)
-			if err != nil {
-				return err
-			}
-			v := by[t.Tag.Name]
-			t.After = mark
-			return m.with(ctx, v.in, true, func(db sequences.Database) error { return db.Reopen(ctx, v.Source, max(mark, v.Highest+1)) })
+			return m.back(ctx, to, by[t.Tag.Name], t)
 		}, progress)
 	}
 	all.Tags = append(all.Tags, others...)
 	return all, err
+}
+
+// back gives a tag's numbers back to its source. Where the database refuses that, as it does an
+// account that may only read, the source is still shut, and the tag goes on.
+func (m *imported) back(ctx context.Context, to moves.Target, v *moving, t *moves.Move) error {
+	was, err := to.Tag(ctx, t.Tag.Name)
+	if err != nil {
+		return err
+	}
+	mark, err := moves.Withdraw(ctx, to, t.Tag.Name)
+	if err != nil {
+		return err
+	}
+	t.After = mark
+	err = m.with(ctx, v.in, true, func(db sequences.Database) error { return db.Reopen(ctx, v.Source, max(mark, v.Highest+1)) })
+	if !isRefusal(err) || was.Deleted {
+		return err
+	}
+	again := moves.Move{Tag: hapax.Tag{
+		Name: was.Name, Kind: was.Kind, Start: was.Start, Mark: mark, Delta: was.Delta, Remainder: was.Remainder,
+		Step: was.Step, MinStep: was.MinStep, MaxStep: was.MaxStep,
+	}}
+	if err2 := moves.Create(ctx, to, &again); err2 != nil {
+		return fmt.Errorf("%w; and the tag, which was deleted for that, could not be made again: %w", err, err2)
+	}
+	_, err2 := v.in.keepFloors(ctx, to, v.Source) // the next --apply tells what is in their way
+	return errors.Join(err, err2)
 }
 
 // toUndo returns the sources that are shut, by their tags, and what is in the way of others.

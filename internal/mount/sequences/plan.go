@@ -98,6 +98,8 @@ func (i *importing) planned(ctx context.Context, to moves.Target, d *database, s
 		return def, false, err
 	case !have.Deleted && d.notOurs(have) != nil:
 		return def, false, d.notOurs(have)
+	case i.switchOf() == sequences.Parity && (have.Delta != def.Delta || have.Remainder != def.Remainder): // also a tombstone's
+		return def, false, &wrongError{fmt.Sprintf("the native tag %q issues other numbers than every even one (delta %d, remainder %d), which cannot change: choose --switch stop or gap, or --prefix for a tag of its own", s.Tag, have.Delta, have.Remainder)}
 	case have.Kind != hapax.KindSegment:
 		return def, false, nil // moves.Plan says so
 	case have.Deleted:
@@ -237,7 +239,12 @@ func (m *imported) one(d *database, s *sequences.Source) (text, steps string, er
 	}
 	name := signals.Word(s.Tag)
 	if s.Closed == nil {
-		fmt.Fprintf(&b, "hapax tags create %s %s \"$@\" || hapax tags set %s --floor %d \"$@\"\n", name, create, name, def.Start)
+		fmt.Fprintf(&b, "hapax tags create %s %s \"$@\" || ", name, create)
+		set := fmt.Sprintf("hapax tags set %s --floor %d \"$@\"", name, def.Start)
+		if def.Delta > 1 { // a tag that is there may issue the source's numbers, too
+			set = fmt.Sprintf("{ hapax tags show %s --json \"$@\" | grep '\"delta\":%d[,}]' | grep -qv '\"remainder\":' && %s; } || exit 1", name, def.Delta, set)
+		}
+		b.WriteString(set + "\n")
 	}
 	return b.String(), d.speaks.Script(d.variable, statements), nil
 }
