@@ -21,3 +21,11 @@ func (l *Lane) Deafen() {
 
 // Left returns how many numbers the lane has at hand.
 func (l *Lane) Left() int64 { return l.left() }
+
+// AdmitsAt reports whether a single add may have the cursor that is so far above the first one
+// that the clock or the grant forbids.
+func (s *Snowflake) AdmitsAt(above int64) bool {
+	r := s.cur.Load()
+	tick, err := s.tick()
+	return err == nil && s.admit(r, r.bound(tick, s.ahead)+above, r.limit.Load())
+}

@@ -266,6 +266,20 @@ func TestSnowflakeTellsOfUsedTick(t *testing.T) {
 	}
 }
 
+// Of more single adds at once than the limit leaves room for, some come out above what the
+// clock and the grant allow: those are not issued.
+func TestSnowflakeAdmitsNoneBeyondItsBound(t *testing.T) {
+	bubble(t, "at the bound", func(t *testing.T) {
+		s := newSnowflake(t, memstore.New(), hapax.SnowflakeOptions{Clock: newTestClock(), Workers: hapax.WorkerRange{Lo: 3, Hi: 4}})
+		next(t, s)
+		for above, want := range map[int64]bool{-1: true, 0: false, 1: false, 1 << 20: false} {
+			if s.AdmitsAt(above) != want {
+				t.Errorf("the cursor %d above the bound: admitted is %v, want %v", above, !want, want)
+			}
+		}
+	})
+}
+
 func TestSnowflakeSealHandsBackTime(t *testing.T) {
 	bubble(t, "the next holder starts at once, above what was issued", func(t *testing.T) {
 		store, clock := memstore.New(), newTestClock()
