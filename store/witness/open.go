@@ -309,6 +309,15 @@ type attempt struct {
 func (h *handle) begin(ctx context.Context, limit time.Duration) *attempt {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	a := &attempt{cancel: cancel, done: make(chan struct{})}
+	// Before close waits for all that has begun: nothing may begin while it does.
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		cancel()
+		a.err = errClosed()
+		close(a.done)
+		return a
+	}
 	h.closing.Go(func() {
 		defer cancel()
 		defer close(a.done)
