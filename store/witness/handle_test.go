@@ -198,6 +198,11 @@ func TestAttemptsEndWithTheirCallers(t *testing.T) {
 		if err := <-failed; err == nil {
 			t.Error("its caller has a store")
 		}
+		before := dials.Load()
+		late := h.begin(t.Context(), time.Minute)
+		if <-late.done; !errors.Is(late.err, hapax.ErrClosed) || dials.Load() != before {
+			t.Errorf("an attempt after the end: %v, dialled %d times", late.err, dials.Load()-before)
+		}
 	})
 }
 
