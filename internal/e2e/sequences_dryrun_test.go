@@ -107,7 +107,7 @@ func watchedPostgres(t *testing.T) *readServer {
 	read := 0
 	return &readServer{
 		name: "postgres", url: pg.URL,
-		change: func() error { _, err := db.ExecContext(t.Context(), "SELECT nextval('alone')"); return err },
+		change: func() error { _, err := db.ExecContext(t.Context(), "SELECT setval('alone', 1)"); return err }, // it is shut
 		changes: func() (changes []string, seen int) {
 			t.Helper()
 			mark := fmt.Sprintf("SELECT 'mark %d'", read)
