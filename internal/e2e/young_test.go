@@ -105,10 +105,16 @@ type youngFleet struct {
 func newYoungFleet(t *testing.T, server *testservers.Server, open func(context.Context, string, func() bool) (driver.Store, error)) *youngFleet {
 	server.MustControl()
 	for range 2 { // nothing is left behind by the first
-		s, err := open(t.Context(), server.URL, func() bool { return true })
-		if would, ok := errors.AsType[*driver.WouldChangeError](err); !ok || would.What != driver.NewStore {
-			t.Fatalf("a handle that may make no store is %v, %v", s, err)
-		}
+		patience.Await(t, "that there is no store, and a handle may make none", func() (error, error) {
+			s, err := open(t.Context(), server.URL, func() bool { return true })
+			if err == nil {
+				t.Fatalf("a handle that may make no store is %v", s)
+			}
+			return err, nil
+		}, func(err error) bool {
+			would, ok := errors.AsType[*driver.WouldChangeError](err)
+			return ok && would.What == driver.NewStore
+		})
 	}
 	f := &youngFleet{t: t, server: server, used: map[int64]string{}}
 	dir := t.TempDir()
