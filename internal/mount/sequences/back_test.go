@@ -98,7 +98,7 @@ func TestBackWithoutRights(t *testing.T) {
 		t.Errorf("%+v", done)
 	}
 	do(t, db, "INSERT INTO orders DEFAULT VALUES")
-	if n := number(t, db, "SELECT max(id) FROM orders"); n < int64(after.Grant.Hi) {
+	if n := number(t, db, "SELECT max(id) FROM orders"); n < after.Grant.Hi {
 		t.Errorf("the sequence goes on with %d, below %d", n, after.Grant.Hi)
 	}
 }
