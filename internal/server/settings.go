@@ -178,7 +178,7 @@ var tagKeys = []Key{
 	mount.NewKey("step", "int", "1000", "How many numbers a segment begins with, before it adapts to the rate"),
 	mount.NewKey("min_step", "int", "step", "Lower bound of the adaptive step"),
 	mount.NewKey("max_step", "int", "1000000, or step if that is more", "Upper bound of the adaptive step"),
-	mount.NewKey("delta", "int", "1", "Of a segment tag only the numbers are issued that leave remainder when divided by delta, so that the stores of two regions, with delta 2 and the remainders 0 and 1, never issue the same one; frozen in the store with the tag"),
+	mount.NewKey("delta", "int", "1", "Of a segment tag only the numbers are issued that leave remainder when divided by delta, so that the stores of two regions, with delta 2 and the remainders 0 and 1, never issue the same one; frozen in the store with the tag, which is refused where the store has it otherwise"),
 	mount.NewKey("remainder", "int", "0", "0 to delta - 1"),
 	mount.NewKey("pool", "string", "default", "The worker pool of a snowflake tag"),
 	mount.NewKey("floor_from", "list", "none", "Up to 8 columns that the tag's numbers are written to, as {url, table, column}, with env:NAME or file:PATH for the URL: before the first grant of a fleet that has no witness of the tag, its mark is raised above their highest numbers"),

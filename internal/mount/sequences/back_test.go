@@ -61,7 +61,8 @@ func TestBackAboveTheEnd(t *testing.T) {
 	})
 }
 
-// An account that may only read brings no sequence back, and takes no tag away.
+// An account that may only read shuts no sequence and brings none back: there is one source of
+// numbers before and after.
 func TestBackWithoutRights(t *testing.T) {
 	address, db := newPostgres(t)
 	do(t, db, "CREATE TABLE orders (id bigserial PRIMARY KEY)", "CREATE ROLE sequences_reader LOGIN", "GRANT SELECT ON ALL TABLES IN SCHEMA public TO sequences_reader", "GRANT SELECT ON ALL SEQUENCES IN SCHEMA public TO sequences_reader")
@@ -77,10 +78,19 @@ func TestBackWithoutRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	u.User = url.User("sequences_reader")
-	t.Setenv("SEQUENCES_TEST_DB", address)
 	const given = "env:SEQUENCES_TEST_DB"
 	store := memstore.New()
-	apply(t, read(t, importing{}, given), store, mount.MoveOptions{Apply: true})
+	t.Setenv("SEQUENCES_TEST_DB", u.String())
+	if done := apply(t, read(t, importing{}, given), store, mount.MoveOptions{Apply: true})["orders"]; !errors.Is(done.Reason, hapax.ErrNotSupported) {
+		t.Errorf("%+v; want it refused", done)
+	}
+	if _, err := store.Allocate(t.Context(), "orders", 10, ""); !errors.Is(err, hapax.ErrTagDeleted) {
+		t.Errorf("the tag beside a sequence that is open: %v; want ErrTagDeleted", err)
+	}
+	t.Setenv("SEQUENCES_TEST_DB", address)
+	if done := apply(t, read(t, importing{}, given), store, mount.MoveOptions{Apply: true})["orders"]; done.Reason != nil {
+		t.Errorf("with the rights: %+v", done)
+	}
 	before, err := store.Allocate(t.Context(), "orders", 10, "")
 	if err != nil {
 		t.Fatal(err)

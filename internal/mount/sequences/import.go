@@ -61,8 +61,8 @@ below the tag's first number, and ends there; with parity it goes on with every 
 number, and the tag issues the rest. Give --switch stop afterwards to shut it.
 `,
 		More: `
---verify reads both sides again, and fails if a source that was shut has moved, or a row
-lies at or above its tag's mark. Give --apply the same --like, --switch and --feeds as the
+--verify reads both sides again, and fails if a source that was shut has moved, is open
+again beside a tag that names its column, or a row lies at or above its tag's mark. Give --apply the same --like, --switch and --feeds as the
 plan.
 `,
 		Example: `  hapax import sequences env:SHOP_DB

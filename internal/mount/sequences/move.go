@@ -130,7 +130,8 @@ func (m *imported) moveOne(ctx context.Context, to moves.Target, v *moving, t *m
 	}
 	// A command that was killed may have created the tag since the plan, with another first
 	// number, and numbers may have been issued from there.
-	switch have, err := to.Tag(ctx, t.Tag.Name); {
+	have, err := to.Tag(ctx, t.Tag.Name)
+	switch {
 	case err != nil:
 		return err
 	case t.Before == 0 && have.Start < t.Tag.Start:
@@ -139,6 +140,10 @@ func (m *imported) moveOne(ctx context.Context, to moves.Target, v *moving, t *m
 	for left := tries; ; left-- {
 		err := m.with(ctx, v.in, true, func(db sequences.Database) error { return db.Shut(ctx, v.Source, m.switchOf(), t.Tag.Start) })
 		passed, ok := errors.AsType[*sequences.PassedError](err)
+		if t.Before == 0 && have.Mark == have.Start && isRefusal(err) { // no new tag is to issue beside a source that stays open
+			_, err2 := moves.Withdraw(ctx, to, t.Tag.Name)
+			return errors.Join(err, err2)
+		}
 		if !ok || left == 0 {
 			return err
 		}

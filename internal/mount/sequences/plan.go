@@ -91,13 +91,14 @@ func (i *importing) planned(ctx context.Context, to moves.Target, d *database, s
 		return def, false, err
 	}
 	have, err := to.Tag(ctx, s.Tag)
+	if err == nil && !have.Deleted {
+		err = d.notOurs(have)
+	}
 	switch {
 	case errors.Is(err, hapax.ErrTagNotFound):
 		return def, false, nil
 	case err != nil:
 		return def, false, err
-	case !have.Deleted && d.notOurs(have) != nil:
-		return def, false, d.notOurs(have)
 	case i.switchOf() == sequences.Parity && (have.Delta != def.Delta || have.Remainder != def.Remainder): // also a tombstone's
 		return def, false, &wrongError{fmt.Sprintf("the native tag %q issues other numbers than every even one (delta %d, remainder %d), which cannot change: choose --switch stop or gap, or --prefix for a tag of its own", s.Tag, have.Delta, have.Remainder)}
 	case have.Kind != hapax.KindSegment:
