@@ -33,6 +33,8 @@ var processStart = time.Now()
 
 // Now implements [Clock].
 func (SystemClock) Now() (time.Time, time.Duration) {
+	// Round strips the monotonic reading: with it, Sub and Before would go by that, and never see the wall clock
+	// go back.
 	t := time.Now()
 	return t.Round(0), t.Sub(processStart)
 }
@@ -162,6 +164,7 @@ func (c *EngineClock) Compare(ctx context.Context, store func(context.Context) (
 	next := accord{theirs, at, unsure, 0}
 	within := ahead.Abs() <= most
 	if !within && !c.agreed.theirs.IsZero() {
+		// step leaves out what earlier ones explain, so that each is counted once.
 		c.agreed.moved += c.agreed.step(theirs, at, unsure)
 		next.moved = c.agreed.moved
 		next.theirs = theirs.Add(-next.moved)
@@ -171,6 +174,7 @@ func (c *EngineClock) Compare(ctx context.Context, store func(context.Context) (
 		return ahead, fmt.Errorf("%w: here it is %s, there %s; allowed is %v: set the clock that is wrong", ErrClockSkew,
 			ours.UTC().Format(time.RFC3339Nano), theirs.UTC().Format(time.RFC3339Nano), most)
 	}
+	// Only a quick answer becomes the reference: what it may be wrong by is allowed to each later one, too.
 	if c.agreed.theirs.IsZero() || unsure <= most/8 {
 		c.agreed = next
 	}
@@ -208,6 +212,7 @@ type sleepWatch struct {
 func newSleepWatch(source Clock) *sleepWatch {
 	w := &sleepWatch{}
 	if w.clock, _ = source.(sleepClock); w.clock != nil {
+		// Twice, as in woke: a baseline that is too high would hide a short sleep.
 		w.asleep = min(w.clock.Asleep(), w.clock.Asleep())
 	}
 	return w

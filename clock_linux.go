@@ -15,6 +15,7 @@ const (
 // Asleep returns how long the machine has been asleep since it booted.
 func (SystemClock) Asleep() time.Duration {
 	var mono, boot syscall.Timespec
+	// The monotonic clock first: a pause between the two can then look like sleep, and never hide one.
 	if !readClock(clockMonotonic, &mono) || !readClock(clockBoottime, &boot) {
 		return 0
 	}

@@ -83,6 +83,8 @@ func (c *cursor) take(least, most, tick, limit int64) (lo, n int64) {
 		if n < least {
 			return 0, 0
 		}
+		// No add, as in Next: one that came out too high would burn what it passed, and a waiting caller adds
+		// again and again.
 		if c.next.CompareAndSwap(old, lo+n) {
 			c.skipped.Add(lo - old)
 			return lo, n
@@ -93,7 +95,9 @@ func (c *cursor) take(least, most, tick, limit int64) (lo, n int64) {
 // refuse parks single adds after one of them came out at or above limit, so
 // that callers who have to wait do not run the cursor away.
 func (c *cursor) refuse(limit int64) {
+	// Only the limit that this caller has read: the pacer may have raised it since, for callers that are below.
 	c.limit.CompareAndSwap(limit, 0)
+	// The add has moved the cursor for good (condition 5): its number was passed over.
 	c.skipped.Add(1)
 }
 
@@ -153,7 +157,9 @@ func (c *chosenCursor) take(least, most, tick, limit int64) (lo, n int64) {
 	if n < least {
 		return 0, 0
 	}
+	// With none to claim the pacer only moves the cursor into the clock's tick: there is nothing to choose.
 	if most > 0 {
+		// A choice below what is free would repeat numbers, so it counts as none.
 		if first, chosen := c.choose(free, most, int(c.bits)); first >= free.Lo && chosen > 0 {
 			lo, n = first, min(chosen, most, limit-first)
 		}

@@ -167,6 +167,7 @@ func Backoff(failures int) time.Duration {
 	if failures < 1 {
 		return 0
 	}
+	// Bounded before the shift: retryDelay passes the highest number for the longest wait.
 	d := min(firstBackoff<<min(failures-1, 10), maxBackoff)
 	return d/2 + time.Duration(randomN(int64(d)))
 }
@@ -196,6 +197,7 @@ func (e *ValueError) Error() string {
 	if e.Value == "" {
 		return fmt.Sprintf("hapax: missing %s: want %s", e.Field, e.Allowed)
 	}
+	// Quoted and cut: a value may be a stranger's, with line breaks, and ends in logs and terminals.
 	v := fmt.Sprintf("%v", e.Value)
 	if s, ok := e.Value.(string); ok && !isDescription(s) {
 		v = fmt.Sprintf("%.140q", s)
@@ -205,6 +207,7 @@ func (e *ValueError) Error() string {
 
 // isDescription reports whether a text stands in parentheses and can be shown as it is.
 func isDescription(s string) bool {
+	// Anybody can send a value in parentheses: it is shown bare only where quoting would change nothing.
 	return strings.HasPrefix(s, "(") && strings.HasSuffix(s, ")") && len(s) <= 140 && strconv.Quote(s) == `"`+s+`"`
 }
 

@@ -96,6 +96,8 @@ func HoldWorker(ctx context.Context, workers WorkerStore, opts HoldOptions) (*He
 	}
 	h.supply.init(h, opts.StoreTimeout)
 	if err := h.ready(ctx); err != nil {
+		// The context is often what failed: with it the worker ID could not be given back, and would stay taken
+		// until its time is over.
 		_ = h.Close(context.WithoutCancel(ctx))
 		return nil, err
 	}
@@ -123,6 +125,7 @@ func (o HoldOptions) withDefaults() (HoldOptions, SnowflakeOptions, error) {
 		}
 	}
 	switch {
+	// Quarters, since grant and run-ahead are added below, and their sum is bounded by half of the margin.
 	case o.RunAhead < 0 || o.RunAhead > PoisonMargin/4:
 		return o, SnowflakeOptions{}, &ValueError{"run_ahead", o.RunAhead, fmt.Sprintf("0 to %v", PoisonMargin/4), ErrInvalidArgument}
 	case o.Grace < 0 || o.Grace > PoisonMargin/4:
@@ -137,6 +140,7 @@ func (o HoldOptions) withDefaults() (HoldOptions, SnowflakeOptions, error) {
 	}
 	s, err := SnowflakeOptions{
 		Pool: o.Pool, Layout: o.Layout, Workers: o.Workers, Among: o.Among, Holder: o.Holder, Lease: o.Lease,
+		// The generator's numbers may be that far ahead of the clock, and their time must be granted as well.
 		Grant: o.Grant + o.RunAhead, MaxGrant: o.MaxGrant + o.RunAhead, OnRollback: o.OnRollback,
 		MaxSkew: o.MaxSkew, StoreTimeout: o.StoreTimeout, Observer: o.Observer, Clock: o.Clock,
 	}.withDefaults(false)
@@ -347,6 +351,7 @@ func (h *HeldWorker) Close(ctx context.Context) error {
 		return err
 	}
 	now, _ := h.clock.Now()
+	// A clock that the layout cannot express tells nothing: then the whole grant counts as used.
 	last := int64(math.MaxInt64)
 	if tick, err := h.layout.TickOf(now.Add(h.runAhead)); err == nil {
 		last = tick + 1

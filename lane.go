@@ -195,6 +195,7 @@ func (l *Lane) grow(most int64) int64 {
 // waste gives up the lane's block and returns how many numbers that are.
 func (l *Lane) waste() int64 {
 	n := l.rest()
+	// Smaller from now on: a lane too slow for its block would burn as many again.
 	l.block, l.size = block{}, max(1, l.size/4)
 	return n
 }

@@ -57,6 +57,7 @@ func parseSpec(spec string) (Layout, error) {
 	if err := l.setClock(settings); err != nil {
 		return Layout{}, err
 	}
+	// The canonical form is what stores keep, and it may be longer than the text that was given.
 	if s := l.String(); len(s) > maxLayoutBytes {
 		return Layout{}, layoutError("layout", s, fmt.Sprintf("at most %d bytes in its canonical form", maxLayoutBytes))
 	}
@@ -151,6 +152,7 @@ func parseEpoch(s string) (int64, bool) {
 	var ms int64
 	if scale > 0 {
 		n, err := strconv.ParseInt(count, 10, 64)
+		// Before the multiplication, whose overflow could look like a good instant.
 		if err != nil || n < minEpoch/scale || n > maxEpoch/scale {
 			return 0, false
 		}

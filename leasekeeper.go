@@ -82,9 +82,12 @@ func (k *leaseKeeper) extend(ctx context.Context) (Lease, error) {
 	case errors.Is(err, ErrLeaseLost):
 		k.forget()
 		k.observeOn(k.lease.Worker, Event{Kind: EventWorkerLost, Err: err})
+	// An extension begins where the caller's grant ends, also after a lost answer: one that begins elsewhere is
+	// not of this lease.
 	case err == nil && lease.Grant.Lo != k.lease.Grant.Hi:
 		return lease, fmt.Errorf("%w: pool %q, worker %d: the store extended a grant that ends at tick %d from tick %d on", ErrStoreCorrupt, k.opts.Pool, lease.Worker, k.lease.Grant.Hi, lease.Grant.Lo)
 	case err == nil:
+		// Longer each time: what has run for long may hold more, which bridges an outage of the store.
 		k.span = min(2*k.span, k.opts.MaxGrant)
 	}
 	return lease, err
@@ -119,6 +122,7 @@ func (k *leaseKeeper) accept(l Lease) error {
 	if mark := k.marks[l.Worker]; g.Lo < mark {
 		return fmt.Errorf("%w: pool %q, worker %d: the store granted ticks from %d, but those below %d are taken", ErrStoreRolledBack, k.opts.Pool, l.Worker, g.Lo, mark)
 	}
+	// Kept beyond the lease: the same ID may come back from a store that went back meanwhile.
 	k.marks[l.Worker] = g.Hi
 	return nil
 }

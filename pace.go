@@ -38,6 +38,7 @@ func (p *stepPace) taken(tag Tag, began, took time.Duration, size int64, lasted 
 	switch {
 	case lasted > 0:
 		step = max(step, int64(float64(size)*min(16, 4*float64(took)/float64(lasted))))
+	// The second comes when a tenth of the first is used: their distance says nothing of a whole segment.
 	case p.fetches <= 2:
 	case since < stepGrowsBelow:
 		step *= 2

@@ -111,6 +111,7 @@ func (p *pacer) open(s *Snowflake, r *stretch) {
 
 // shut ends the single adds of a stretch that has no time left.
 func (p *pacer) shut(r *stretch) {
+	// With the lock: an opening under way ends before, and a later one finds that the stretch has no time.
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r.limit.Store(0)
@@ -151,8 +152,12 @@ func (p *pacer) loop(s *Snowflake) {
 		r := s.cur.Load()
 		tick, err := s.tick()
 		if err != nil {
+			// Single adds do not look at the clock: parked, they become calls that are told what is wrong with
+			// it.
 			r.limit.Store(0)
 		} else {
+			// Claims nothing, and moves the cursor into the clock's tick: single adds would go on in one that is
+			// past.
 			r.pop.take(0, 0, tick-s.behind, r.bound(tick, s.ahead))
 			s.extendIfDue(r, tick)
 		}

@@ -31,6 +31,7 @@ func (s *Snowflake) refill(ctx context.Context) error {
 
 // obtain extends the lease, or acquires a worker ID where there is none to extend.
 func (s *Snowflake) obtain(ctx context.Context) (Lease, error) {
+	// Not extended: two copies of a suspended machine would extend one lease, each with the right token and key.
 	if s.dropped.Swap(false) {
 		s.forget()
 	}
@@ -60,6 +61,7 @@ func (s *Snowflake) publish(l Lease) bool {
 	s.lease, s.held = l, true
 	s.grants++
 	r := s.cur.Load()
+	// The token, too: under another one the lease was lost between, though worker and ticks seem to adjoin.
 	if r.worker == l.Worker && r.token == l.Token && r.hi.Load() == l.Grant.Lo {
 		if invariants && l.Grant.Hi < r.hi.Load() {
 			violatedf(5, "an extension ends at tick %d, the stretch at %d", l.Grant.Hi, r.hi.Load())

@@ -384,6 +384,7 @@ func (s *Segment) promote(old *segment) bool {
 // cursor that was not issued.
 func (s *Segment) retireLocked(r *segment) int64 {
 	r.limit.Store(0)
+	// Refused adds may have left the cursor beyond the end.
 	next := min(r.seal(), r.hi)
 	s.past.issued += next - r.lo
 	s.past.burnt += r.hi - next

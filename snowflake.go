@@ -196,6 +196,7 @@ func (s *Snowflake) Next(ctx context.Context) (ID, error) {
 // admit decides on a cursor that a single add produced at or beyond the limit.
 func (s *Snowflake) admit(r *stretch, c, limit int64) bool {
 	tick, err := s.tick()
+	// The limit is only as far as the rate let it be raised; what the clock and the grant allow is the bound.
 	if err != nil || c >= r.bound(tick, s.ahead) {
 		r.refuse(limit)
 		return false
@@ -343,6 +344,7 @@ func (s *Snowflake) drop(slept time.Duration) {
 	s.mu.Lock()
 	s.dropped.Store(true)
 	r := s.cur.Load()
+	// The end before the turn: a lane that has seen the new turn must find the stretch without time.
 	r.hi.Store(0)
 	s.spares.turn.Add(1)
 	s.mu.Unlock()
@@ -353,6 +355,8 @@ func (s *Snowflake) drop(slept time.Duration) {
 // noteRollback announces a rollback once, and refuses if that is the policy.
 func (s *Snowflake) noteRollback(lag time.Duration) error {
 	if lag <= rollbackSlack {
+		// Only once the wall clock leads again: one that hovers about the slack would be announced at each
+		// reading.
 		if lag == 0 && s.rolledBack.Load() {
 			s.rolledBack.Store(false)
 		}
@@ -427,6 +431,7 @@ func (s *Snowflake) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.retired = true
 	r := s.cur.Load()
+	// The seal before the turn: a lane that has seen the new turn must find the cursor sealed.
 	next := s.retireLocked(r)
 	s.spares.turn.Add(1)
 	lease := s.lease
@@ -434,6 +439,7 @@ func (s *Snowflake) Close(ctx context.Context) error {
 	if err != nil || !s.held || r.worker < 0 {
 		return err // with a refill still under way, what there is to seal is unknown
 	}
+	// A tick of which one number was issued is used up. Refused adds may have left the cursor beyond the grant.
 	last := max(min(ceilTick(next, r.bits), lease.Grant.Hi), lease.From)
 	err = s.supply.last(ctx, func(ctx context.Context) error { return s.workers.SealWorker(ctx, lease, last) })
 	if errors.Is(err, ErrLeaseLost) {

@@ -130,6 +130,8 @@ func (o SnowflakeOptions) withDefaults(storeless bool) (SnowflakeOptions, error)
 		return o, err
 	}
 	grant, maxGrant := DefaultGrant, DefaultMaxGrant
+	// With no other ID to go on with, the next start after a crash waits until the grant is over: so it is
+	// short.
 	if o.Workers.Len() == 1 || len(o.Among) == 1 {
 		grant, maxGrant = fixedGrant, fixedGrant
 	}
@@ -148,6 +150,8 @@ func (o SnowflakeOptions) withDefaults(storeless bool) (SnowflakeOptions, error)
 		most     time.Duration
 	}{
 		{"lease", &o.Lease, DefaultLease, time.Second, PoisonMargin},
+		// Halves of the margin: a mark is a grant and the lead beyond the clock, and one beyond the whole is
+		// poisoned.
 		{"grant", &o.Grant, o.Grant, 2 * unit, PoisonMargin / 2},
 		{"max_grant", &o.MaxGrant, o.MaxGrant, o.Grant, PoisonMargin / 2},
 		{"max_ahead", &o.MaxAhead, max(DefaultMaxAhead, unit), 0, PoisonMargin / 2},
@@ -174,6 +178,7 @@ func (o SnowflakeOptions) withDefaults(storeless bool) (SnowflakeOptions, error)
 	default:
 		return o, &ValueError{"on_rollback", string(o.OnRollback), `"continue" or "refuse"`, ErrInvalidArgument}
 	}
+	// Made once to see whether it can be: newStretch, which has nobody to tell, panics.
 	_, err := o.Layout.encoder(o.Workers.Lo, o.Fields)
 	return o, err
 }

@@ -112,6 +112,7 @@ func (s *supply) want() error {
 	}
 	s.fetching, s.trouble = true, nil
 	var work context.Context
+	// Not under the caller's context: the fetch goes on for all others when that one gives up.
 	work, s.abandon = context.WithCancel(context.Background())
 	s.children.Go(func() { s.run(work) })
 	return nil
@@ -123,6 +124,7 @@ func (s *supply) run(work context.Context) {
 		err := s.of.refill(ctx)
 		cancel()
 		err = StoreError(err)
+		// close has ended the call, so that its error says nothing of the store.
 		if s.isClosed() {
 			err = ErrClosed
 		}
