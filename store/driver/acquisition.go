@@ -89,6 +89,7 @@ func (a acquisition) pick(rows []worker, lost int) (worker, error) {
 	for _, w := range rows {
 		free := a.freeAt(w)
 		switch {
+		// One that was retired with such a mark is no mistake any more: it is free once the clock has passed it.
 		case w.Mark > a.poison && !w.Retired():
 			poisoned = &w
 		case !free.After(a.Term.Now):
@@ -107,6 +108,7 @@ func (a acquisition) pick(rows []worker, lost int) (worker, error) {
 		if lost > 0 {
 			return eligible[a.spread(lost, int64(len(eligible)))], nil
 		}
+		// Clamped, since the difference of two marks may not fit an int of 32 bits.
 		return slices.MinFunc(eligible, func(x, y worker) int { return int(min(max(x.Mark-y.Mark, -1), 1)) }), nil
 	}
 	if nextFree.IsZero() && poisoned != nil {
@@ -121,6 +123,7 @@ func (a acquisition) pick(rows []worker, lost int) (worker, error) {
 func (a acquisition) freeAt(w worker) time.Time {
 	at := a.Term.Now
 	if over := w.Mark - a.latest; over > 0 {
+		// A mark far beyond the clock would overflow the duration, and the worker look free.
 		at = at.Add(time.Duration(min(over, int64(1<<62/a.unit))) * a.unit)
 	}
 	if w.Holder != a.Holder && w.Expires.After(at) {
@@ -166,6 +169,7 @@ func newTicks(layout hapax.Layout, term hapax.Term) (ticks, error) {
 		name string
 		d    time.Duration
 	}{{"length", term.Length}, {"ahead", term.Ahead}, {"behind", term.Behind}, {"ttl", term.TTL}} {
+		// The longest TTL that options allow: a grant and a lead of half the margin each, and a lease of all of it.
 		if f.d < 0 || f.d > 2*hapax.PoisonMargin {
 			return ticks{}, &hapax.ValueError{Field: f.name, Value: f.d, Allowed: fmt.Sprintf("0 to %v", 2*hapax.PoisonMargin), Err: hapax.ErrInvalidArgument}
 		}

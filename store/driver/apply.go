@@ -48,6 +48,7 @@ func Apply(tx Tx, step Step) (r Result, err error) {
 			return r, err
 		}
 	}
+	// Some were judged done before another one failed: an outcome must not tell of a change that was not written.
 	if !r.Met {
 		for _, outcomes := range [][]Outcome{r.Then, r.Each} {
 			for i := range outcomes {

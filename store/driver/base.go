@@ -69,6 +69,8 @@ func (b *Base) KV() KV { return b.kv }
 // takes it leaves it.
 func (b *Base) take(ctx context.Context, key Key) (*slot, error) {
 	s := b.kept.slot(key)
+	// First without the context: of two that are ready select takes any, and a call that need not wait would
+	// fail.
 	select {
 	case s.turn <- struct{}{}:
 		return s, nil

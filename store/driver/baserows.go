@@ -52,6 +52,7 @@ func (s Swap) stays() bool { return sameValue(s.Old, s.Next) }
 func (b *Base) SwapRows(ctx context.Context, all ...Swap) (bool, error) {
 	for _, swap := range all {
 		next := swap.Next
+		// CheckSwap refuses a swap that changes nothing, which is a condition here.
 		if swap.stays() {
 			next = []byte("another")
 		}
@@ -77,6 +78,7 @@ func (b *Base) SwapRows(ctx context.Context, all ...Swap) (bool, error) {
 	for i, swap := range all {
 		s := slots[swap.Key]
 		keys[i], cells[i] = swap.Key, b.guess(swap.Old).Cell
+		// What was read before has the version that some engines need; a guess has none.
 		if s.row.Known && sameValue(s.row.Value, swap.Old) {
 			cells[i] = s.row.Cell
 		}

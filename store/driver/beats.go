@@ -59,11 +59,14 @@ func (b *Base) beat(ctx context.Context, p Pulse) (Contact, error) {
 		if err != nil {
 			return c, err
 		}
+		// | !c.Met {|Not done although its conditions hold by now: a race was lost, which says nothing of the
+		// row.
 		if r.Met || !c.Met {
 			var watched Cell
 			if p.Watch != "" {
 				watched = r.Look[2]
 			}
+			// An engine may leave out what is looked at: nobody has seen that row, which must not seem gone.
 			if !watched.Known {
 				p.Watch = ""
 			}

@@ -112,12 +112,14 @@ func (b *Base) changeSome(ctx context.Context, p *Pulse, left []*rowChange) (con
 		case len(left) == 0 && beaten:
 			return contact, nil
 		case len(left) == 0:
+			// No change is left to carry the beat, and errors of tags count only with a contact.
 			return b.beat(ctx, *p)
 		}
 		some := left[:b.stepOf(left, most)]
 		rest := left[len(some):]
 		sent := time.Now()
 		r, some, err := b.makeStep(ctx, p, some)
+		// The only error after which it is certain that nothing was done.
 		if errors.Is(err, ErrTooMany) && len(some) > 1 {
 			most = len(some) / 2
 			continue

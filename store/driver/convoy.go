@@ -36,6 +36,7 @@ type Convoy struct {
 func (c *Convoy) Join(ctx context.Context, row string, beat []byte) (_ []byte, leads bool, ended func(made bool), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	// A process that has joined anew has another row: what was reached of the old one says nothing of it.
 	if c.row != row {
 		c.row, c.want, c.reached = row, beat, nil
 	}
@@ -57,6 +58,7 @@ func (c *Convoy) Join(ctx context.Context, row string, beat []byte) (_ []byte, l
 			others = c.moved
 		}
 		if others == nil {
+			// The highest of all beats, so that no call that waits now needs one of its own.
 			beat, c.leads = c.want, make(chan struct{})
 			return beat, true, func(made bool) { c.hasLed(row, beat, made) }, nil
 		}
@@ -95,6 +97,7 @@ func (c *Convoy) leaveLocked(place *int) {
 func (c *Convoy) hasLed(row string, beat []byte, made bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	// An answer that comes after the process has joined anew is of its old row.
 	if made && c.row == row {
 		c.reached = later(c.reached, beat)
 	}

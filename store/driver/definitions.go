@@ -85,6 +85,7 @@ func (b *Base) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateMo
 	if err != nil {
 		return hapax.Tag{}, err
 	}
+	// The token is the store's alone: pairs of token and mark tell whether it went back.
 	def.Deleted, def.Token = false, 0
 	var created hapax.Tag
 	err = b.update(ctx, &rowChange{key: tagKey(def.Name), guess: b.guess(nil), to: func(row held) (held, error) {

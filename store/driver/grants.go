@@ -55,6 +55,7 @@ func (b *Base) allocate(ctx context.Context, p *Pulse, all []AllocateOf) ([]Allo
 		if err := hapax.ValidateName("tag", one.Tag); err != nil {
 			return nil, Contact{}, err
 		}
+		// Those of one tag are one change, because a step may name a row once.
 		if of[one.Tag] = append(of[one.Tag], i); len(of[one.Tag]) == 1 {
 			changes = append(changes, &rowChange{key: tagKey(one.Tag), to: func(row held) (held, error) {
 				return advanceAll(one.Tag, row, all, made, of[one.Tag])
@@ -78,6 +79,7 @@ func advanceAll(tag string, row held, all []AllocateOf, made []Allocated, of []i
 		if readable {
 			a, t, err = Advance(t, all[i].N, all[i].Last)
 		}
+		// Written over by each call: where the row was lost to others, keys and grants are made anew.
 		made[i] = Allocated{a, err}
 		advanced = advanced || err == nil
 	}

@@ -67,6 +67,7 @@ func DecodeBeat(name string, value []byte) (b Beat, how string, err error) {
 	for i, field := range []*int64{&b.Count, &b.Grants, &b.Seen}[:len(parts)] {
 		*field, _ = strconv.ParseInt(parts[i], 10, 64) // what is wrong with it shows below
 	}
+	// Rows are compared as bytes, so that another spelling of the same beat would be ordered wrongly.
 	if b.Count < 1 || b.Grants < 0 || b.Seen < 0 || string(b.Encode()) != text {
 		return Beat{}, "", fmt.Errorf("%w: row %q of table %q is %.80q, not a heartbeat", hapax.ErrStoreCorrupt, name, TableBeats, value)
 	}

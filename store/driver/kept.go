@@ -68,6 +68,7 @@ func (k *kept) keep(s *slot, row held) {
 	s.row = row
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	// One that was dropped meanwhile is off the books already.
 	if s.place != nil {
 		k.resizeLocked(s, len(row.Value))
 	}
@@ -81,6 +82,7 @@ func (k *kept) resizeLocked(s *slot, value int) {
 	}
 	k.bytes += size - s.size
 	s.size = size
+	// Not the last one, however large: a call is using it.
 	for k.bytes > k.most && k.used.Len() > 1 {
 		oldest := k.used.Remove(k.used.Back()).(*slot)
 		oldest.place = nil

@@ -86,6 +86,7 @@ func decodeStrictly(table, name string, value []byte, row any) error {
 	d := json.NewDecoder(bytes.NewReader(value))
 	d.DisallowUnknownFields()
 	err := d.Decode(row)
+	// Whatever follows would be dropped when the row is written anew, as would an unknown field.
 	if err == nil && len(bytes.TrimSpace(value[d.InputOffset():])) > 0 {
 		err = fmt.Errorf("something follows the object")
 	}
@@ -122,6 +123,7 @@ func workerName(id int64) string { return fmt.Sprintf("%019d", id) }
 func decodeWorker(pool, name string, raw []byte) (worker, error) {
 	table := tableWorkers + pool
 	id, err := strconv.ParseInt(name, 10, 64)
+	// Under another spelling of its ID a worker would have two timelines.
 	if err != nil || workerName(id) != name {
 		return worker{}, fmt.Errorf("%w: row %q of table %q is not named after a worker ID", hapax.ErrStoreCorrupt, name, table)
 	}
@@ -254,6 +256,7 @@ func (l Leases) ExtendWorker(ctx context.Context, lease hapax.Lease, layout hapa
 	if err := checkLease(lease, layout); err != nil {
 		return lease, err
 	}
+	// As if the last answer had got through, which saves the read: the swap fails where it did not.
 	old := asLeased(lease)
 	for attempt := range swapAttempts {
 		if attempt > 0 {
@@ -268,6 +271,7 @@ func (l Leases) ExtendWorker(ctx context.Context, lease hapax.Lease, layout hapa
 			return lease, fmt.Errorf("%w: pool %q, worker %d", hapax.ErrTimeExhausted, lease.Pool, lease.Worker)
 		}
 		next := old
+		// The row is further where an extension was made whose answer was lost, and that is this lease's, too.
 		next.Mark = max(old.Mark, t.reach(lease.Grant.Hi))
 		next.Expires = expiry(term)
 		if bytes.Equal(next.encode(), old.raw) { // an extension whose answer was lost, in the same millisecond
@@ -340,6 +344,8 @@ func (l Leases) SealWorker(ctx context.Context, lease hapax.Lease, last int64) e
 	if err := checkLease(lease, hapax.Layout{}); err != nil {
 		return err
 	}
+	// Read and not guessed: where the answer to an extension was lost the mark is higher, and nothing may be
+	// lowered.
 	old, err := l.read(ctx, lease.Pool, lease.Worker)
 	switch {
 	case err != nil:

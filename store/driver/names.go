@@ -47,6 +47,7 @@ func WrongParameter(name string, known []string, rest string) error {
 		allowed += ", " + rest
 	}
 	from := func(other string) int { return Distance(strings.ToLower(name), strings.ToLower(other)) }
+	// Not more than half of a short name: within three letters it is near to any other.
 	if meant := slices.MinFunc(known, func(a, b string) int { return from(a) - from(b) }); from(meant) <= min(3, (len(name)+1)/2) {
 		allowed = meant + ", if that is meant; or " + allowed
 	}

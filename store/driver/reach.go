@@ -29,6 +29,7 @@ func Unreached(hosts []string, config *tls.Config) error {
 		if closed := conn.Close(); err == nil {
 			err = closed
 		}
+		// The time is one for all hosts: nothing is left of it for the next.
 		if errors.Is(err, context.DeadlineExceeded) {
 			break
 		}

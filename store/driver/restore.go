@@ -146,6 +146,7 @@ func (b *Base) LoadRows(ctx context.Context, closed []byte, rows []Put, over boo
 }
 
 func (b *Base) loadRows(ctx context.Context, closed []byte, rows []Put, over bool) error {
+	// Kept for another attempt, which has a time-out of its own.
 	called := ctx
 	ctx, cancel, err := b.calls.Begin(ctx)
 	if err != nil {

@@ -67,6 +67,7 @@ func appendNumber(raw []byte, name string, n int64) []byte {
 // appendText adds a text in JSON.
 func appendText(raw []byte, text string) []byte {
 	for i := range len(text) {
+		// These encoding/json escapes: a row must not be spelt in two ways, since it is swapped by its bytes.
 		if c := text[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
 			quoted, _ := json.Marshal(text) // it cannot fail for a text
 			return append(raw, quoted...)
@@ -106,6 +107,7 @@ func decodeTag(name string, raw []byte) (Tag, error) {
 		Name: name, Kind: r.Kind, Start: r.Start, Step: r.Step, MinStep: r.MinStep, MaxStep: r.MaxStep, Mark: r.Mark, Token: r.Token,
 		Delta: r.Delta, Remainder: r.Remainder, Pool: r.Pool, Extra: r.Extra, Deleted: r.Deleted,
 	}
+	// What a default would change was not written by this package: nothing is granted from a guess.
 	if whole, err := tag.WithDefaults(); err != nil || whole != tag || tag.Mark > hapax.MaxMark || r.Token < 0 || r.Token > MaxToken || r.Run < 0 || r.Run > tag.Mark {
 		return Tag{}, &UnreadableError{name, fmt.Errorf("row %q of table \"tags\" is no definition of a tag: %.500q", name, raw)}
 	}
@@ -164,6 +166,7 @@ func (s *rowScanner) number(name string, to *int64) {
 		i++
 	}
 	n, err := strconv.ParseInt(s.rest[:i], 10, 64)
+	// encodeTag writes neither zero nor leading zeros: encoding/json decides about such a row.
 	*to, s.ok = n, s.ok && err == nil && s.rest[0] != '0'
 	s.rest = s.rest[i:]
 }

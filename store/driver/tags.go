@@ -118,6 +118,7 @@ func Advance(t Tag, n int64, last hapax.GrantKey) (hapax.Allocation, Tag, error)
 	if t.Mark > hapax.MaxMark-width {
 		return hapax.Allocation{}, t, Exhausted(t.Tag, width)
 	}
+	// Numbers below were granted to others, or cannot be handed back any more: the run begins here.
 	if !holds(last, t.KeyHash) {
 		t.Run = 0
 	}
@@ -147,6 +148,7 @@ func HandBack(t Tag, a hapax.Allocation, next int64) (Tag, error) {
 	case !holds(a.Key, t.KeyHash) || t.Mark != a.Grant.Hi || t.Token != a.Tag.Token || t.Token >= MaxToken || next < t.Mark-t.Run:
 		return t, NotHeld(t.Name)
 	}
+	// Without a key, so that the same call repeated is refused even where the mark comes by here once more.
 	t.Mark, t.Run, t.KeyHash = next, 0, ""
 	t.Token++
 	return t, nil
@@ -168,6 +170,7 @@ func Heal(old Tag, def hapax.Tag) (Tag, error) {
 	case old.Kind != def.Kind || old.Pool != def.Pool:
 		return old, fmt.Errorf("%w: %q is a %s, and was a %s", hapax.ErrKindMismatch, old.Name, kindInWords(old.Tag), kindInWords(def))
 	}
+	// Above the token of either side, so that every pair that was known before is older.
 	old.Mark, old.Token = max(old.Mark, def.Mark), min(max(old.Token, def.Token)+1, MaxToken)
 	old.KeyHash, old.Run = "", 0
 	return old, nil
