@@ -48,9 +48,11 @@ func (s *Store) attempt(ctx context.Context, ready, f func(ctx context.Context, 
 		return &connectError{err}
 	}
 	err = f(ctx, c)
+	// Asked after a failure, too: what is told once would be taken for a doubt about the next call here.
 	if doubt := s.doubt(c); err == nil {
 		err = doubt
 	}
+	// The primary has become a replica: given back, the connection would lead the next call there.
 	if err != nil && s.dialect.classify(err) == readOnly {
 		discard(c)
 	}
@@ -66,6 +68,7 @@ type checked struct {
 // keyOf returns what a connection is remembered by, nil for none.
 func keyOf(c *sql.Conn) (key any, err error) {
 	err = c.Raw(func(dc any) error {
+		// A key that cannot be compared would panic: the connection of such a driver is checked by each call.
 		if reflect.TypeOf(dc).Comparable() {
 			key = dc
 		}

@@ -89,12 +89,14 @@ func pause(ctx context.Context, d time.Duration) bool {
 }
 
 func (s *Store) class(err error) class {
+	// The store's own word, such as that it is another one, is no failure of the connection.
 	if carriesSentinel(err) {
 		return unknown
 	}
 	c := s.dialect.classify(err)
 	_, connecting := errors.AsType[*connectError](err)
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
+	// Another attempt makes no certificate trusted, and a server that has answered would say the same.
 	if connecting && c == unknown && !untrusted && !s.dialect.answered(err) {
 		return undone
 	}

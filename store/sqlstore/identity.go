@@ -91,6 +91,7 @@ func (s *Store) complete(ctx context.Context, c *sql.Conn) (map[string]string, e
 	if closed := driver.NewClosed(ctx); closed != "" {
 		query, args = s.sql.metaClosed, append(args, metaClosed, closed, int64(format))
 	}
+	// Another process may have made the store meanwhile: then its ID counts, which is read next.
 	if _, err := c.ExecContext(ctx, query, s.dialect.args(args)...); err != nil && s.dialect.classify(err) != exists {
 		return nil, err
 	}
@@ -187,6 +188,7 @@ func (s *Store) judge(ctx context.Context, c *sql.Conn, srv server) error {
 		return replacedError(id, s.id)
 	}
 	for _, statement := range srv.settle {
+		// The statements are those of all kinds of clusters, and this server is of one.
 		if _, err := c.ExecContext(ctx, statement); err != nil && s.dialect.classify(err) != noVariable {
 			return err
 		}

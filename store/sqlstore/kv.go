@@ -50,6 +50,7 @@ func (s space) find(ctx context.Context, c *sql.Conn, keys []driver.Key, as role
 	for i, key := range keys {
 		items[i] = &item{role: as, Key: key}
 	}
+	// A copy in the order of locks: the answer keeps the order of the keys.
 	if err := s.dialect.findRows(ctx, c, s.Store, sorted(slices.Clone(items)), as == locks); err != nil {
 		return nil, err
 	}
@@ -64,6 +65,7 @@ func (s space) find(ctx context.Context, c *sql.Conn, keys []driver.Key, as role
 func (s space) Scan(ctx context.Context, table, after string, limit int) (page []driver.Row, err error) {
 	limit = min(max(limit, 0), math.MaxInt32)
 	err = s.do(ctx, "list rows", func(ctx context.Context, c *sql.Conn) error {
+		// An attempt that failed midway has left rows.
 		page = nil
 		return s.read(ctx, c, s.sql.scan, []any{s.id, table, after, int64(limit)}, false, func(rows *sql.Rows) (here bool, err error) {
 			var row driver.Row
@@ -169,6 +171,7 @@ func (d *dialect) value(key driver.Key, raw []byte) ([]byte, error) {
 	value := raw
 	if digits, escaped := bytes.CutPrefix(raw, []byte(escape)); escaped && d.texts {
 		value, _ = hex.AppendDecode(nil, digits) // malformed hex gives a value that fits nothing
+		// A value has one text, by which rows are compared: a swap of another spelling would never succeed.
 		if !bytes.Equal(d.text(value), raw) {
 			value = nil
 		}
@@ -255,6 +258,7 @@ func itemsOf(d *dialect, step driver.Step) ([]*item, error) {
 	}
 raise:
 	for i, p := range step.Raise {
+		// A beat's condition and its raise are of one row, which a statement may lock and judge once.
 		for _, it := range items[:len(step.If)] {
 			if it.role == least && it.Key == p.Key {
 				it.role, it.next = beats, p.Value

@@ -102,6 +102,7 @@ func mysqlInspect(ctx context.Context, c *sql.Conn) (server, error) {
 		return server{}, err
 	case srv.identity != "":
 		srv.settle = []string{"SET SESSION wsrep_sync_wait = 15", "SET SESSION group_replication_consistency = 'BEFORE'"}
+		// Without a start: every working member is the same primary, whenever it was started.
 		return srv, nil
 	case vars["server_uuid"] != "":
 		srv.identity = "server_uuid " + vars["server_uuid"]

@@ -90,6 +90,7 @@ func mysqlFind(ctx context.Context, c *sql.Conn, s *Store, items []*item, lock b
 	of := make(map[driver.Key][]*item, len(items))
 	var others, tags []*item
 	for _, it := range items {
+		// What the answer lacks is missing, and known to be.
 		it.now = &driver.Cell{Known: true}
 		of[it.Key] = append(of[it.Key], it)
 		if lock && it.Table != "" {
@@ -208,6 +209,7 @@ func (s *Store) mysqlOne(ctx context.Context, c *sql.Conn, step driver.Step, it,
 		items = append(items, fence)
 	}
 	met := true
+	// Another row, a fence, or a row that was to stay as it is, which MySQL does not count.
 	if n == 0 {
 		if err := mysqlFind(ctx, c, s, items, false); err != nil {
 			return driver.Result{}, err
@@ -259,6 +261,7 @@ func pulseOf(items []*item) *pulse {
 func (s *Store) mysqlPulse(ctx context.Context, c *sql.Conn, step driver.Step, items []*item, p *pulse) (driver.Result, bool, error) {
 	n, told, err := s.mysqlExec(ctx, c, s.pulseStatement(p))
 	switch {
+	// A row that is looked at is no counter: the long way brings it as it is, for its reader to refuse.
 	case mysqlNumber(err) == mysqlNotANumber:
 	case err != nil:
 		return driver.Result{}, false, err
@@ -366,6 +369,7 @@ func (s *Store) mysqlWhy(ctx context.Context, c *sql.Conn, step driver.Step, ite
 // mysqlTransaction makes any step: it locks the rows in the order of their keys, but for those
 // that are to be added, judges them and changes them.
 func (s *Store) mysqlTransaction(ctx context.Context, c *sql.Conn, step driver.Step, items []*item) (driver.Result, error) {
+	// A row to be added that is there by now is locked from the second attempt on, and found so.
 	for taken := false; ; taken = true {
 		r, err := s.mysqlTry(ctx, c, step, items, taken)
 		if !errors.Is(err, errTaken) {
@@ -397,6 +401,7 @@ func (s *Store) mysqlInside(ctx context.Context, c *sql.Conn, step driver.Step, 
 		switch {
 		case it.role == looks:
 			looked = append(looked, it)
+		// Not yet those to be added: two steps can hold the lock of one gap, and then neither fills it.
 		case !it.adds() || taken && it.role == then:
 			locked = append(locked, it)
 		}
@@ -411,6 +416,7 @@ func (s *Store) mysqlInside(ctx context.Context, c *sql.Conn, step driver.Step, 
 			return r, err
 		}
 	}
+	// | writes == 0|What has written nothing has not named the store: this look does.
 	if len(looked) > 0 || writes == 0 {
 		if err := mysqlFind(ctx, c, s, looked, false); err != nil {
 			return r, err
@@ -450,6 +456,7 @@ func (s *Store) mysqlChange(ctx context.Context, c *sql.Conn, items []*item, don
 		m.add(after, s.id)
 		writes++
 		n, _, err := s.mysqlExec(ctx, c, &m)
+		// Each of these rows becomes another one, so that no change means another store.
 		if err == nil && n == 0 {
 			err = s.notHere(ctx, c)
 		}
@@ -463,6 +470,7 @@ func (s *Store) mysqlChange(ctx context.Context, c *sql.Conn, items []*item, don
 	if err == nil {
 		err = write(removals, "DELETE r FROM {rows} r JOIN {meta} m WHERE (", "r.tbl = ? AND r.name = ?", " OR ", ") AND m.name = '"+metaStoreID+"' AND m.value = ?", keyArgs)
 	}
+	// One by one: of those in Each, one that is taken keeps none of the others back.
 	for _, it := range adds {
 		if err == nil {
 			err = write([]*item{it}, before, mysqlValues, "", after, nextArgs)

@@ -149,10 +149,13 @@ func postgresStepRows(ctx context.Context, c *sql.Conn, s *Store, step driver.St
 	for {
 		met, added, err := postgresTry(ctx, c, s, items)
 		if err == nil {
+			// The answer names rows that do not fit. A row to be added by itself may fit and have been added by
+			// another step first.
 			return resultOf(step, items, met, func(it *item) bool {
 				return it.now == nil && (it.role == then || it.old != nil || added[it.Key])
 			}), nil
 		}
+		// A failed statement has ended the transaction: nothing can be tried again within.
 		if locked != nil || s.dialect.classify(err) != exists {
 			return driver.Result{}, err
 		}

@@ -255,6 +255,7 @@ func open(ctx context.Context, db *sql.DB, d Dialect, opts Options) (*Store, err
 			srv, err = s.enter(ctx, c)
 			return err
 		}
+		// Not by ensure, which compares with the ID that bootstrap has yet to find.
 		return s.attempt(ctx, enter, func(ctx context.Context, c *sql.Conn) error { return s.bootstrap(ctx, c, srv) })
 	})
 	if err != nil {
@@ -279,6 +280,7 @@ func (s *Store) OpenedID() string { return s.id }
 // every new one. Connections that turn out broken do not count.
 func (s *Store) Ping(ctx context.Context) error {
 	return s.once(ctx, "ping", func(ctx context.Context) (err error) {
+		// Each idle connection may have died with the server: the one after them all is new.
 		for range s.opts.MaxConns + 1 {
 			err = s.on(ctx, s.check)
 			if err == nil || ctx.Err() != nil || s.class(err) != unknown || carriesSentinel(err) || s.dialect.answered(err) {
