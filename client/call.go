@@ -171,6 +171,7 @@ func neverSent(err error) bool {
 func persist[T any](ctx context.Context, c *Client, f func(context.Context) (T, error)) (T, error) {
 	for failures := 1; ; failures++ {
 		v, err := f(ctx)
+		// Close has ended the call, which looks like trouble with the server.
 		if err != nil && c.isClosed() && !errors.Is(err, hapax.ErrClosed) {
 			return v, fmt.Errorf("%w: %w", hapax.ErrClosed, err)
 		}

@@ -175,6 +175,7 @@ func newClient(opts Options, urls []string) (*Client, error) {
 		s.admin = hapaxv1connect.NewAdminServiceClient(caller, base, options...)
 		c.servers = append(c.servers, s)
 	}
+	// At random, so that many clients do not all begin with the first address.
 	c.preferred.Store(rand.Int64N(int64(len(c.servers))))
 	c.life, c.stop = context.WithCancel(context.Background())
 	return c, nil
@@ -189,6 +190,7 @@ func parseURL(given string) (string, error) {
 	}
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		shown := given
+		// What cannot be parsed may hold a password as well.
 		if u == nil || u.User != nil {
 			shown = "(not shown)"
 		}

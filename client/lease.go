@@ -152,6 +152,7 @@ func (l *lease) isDue(now time.Duration) bool {
 
 // giveUp burns the numbers that are left.
 func (l *lease) giveUp() {
+	// Once: while no server answers, this comes by each second.
 	if l.inner.Stats().Remaining > 0 {
 		l.inner.Drop()
 		l.dropped.Add(1)

@@ -60,6 +60,7 @@ func newAlphabet(name, chars string) *alphabet {
 // parseAlphabet returns the alphabet that an item of a spec names.
 func parseAlphabet(item string) (*alphabet, bool) {
 	for _, a := range builtinAlphabets {
+		// Spelt out or by its name, an alphabet has one canonical spec, and the spec is frozen with the tag.
 		if item == a.name || item == customMark+a.chars {
 			return a, true
 		}

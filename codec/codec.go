@@ -91,6 +91,8 @@ func (c *Codec) ParsePeriod(text string) (Period, error) {
 		}
 		p.year = int16(n)
 	}
+	// Written back, whatever the loop above has let through shows: letters for digits, or an hour in the place
+	// of a day.
 	if p.String() != text {
 		return Period{}, fmt.Errorf("%w: %q: want the form %s of a %v", ErrPeriod, text, form, c.cal.unit)
 	}
@@ -157,6 +159,7 @@ func (c *Codec) AppendPeriod(dst []byte, p Period, id hapax.ID) ([]byte, error) 
 	if b == nil {
 		return dst, fmt.Errorf("%w: %d: want 0 to %d, which is what %s can show", ErrRange, id, c.Max(), c.spec)
 	}
+	// The period is the tweak, so that the same number looks different in each where it is scrambled.
 	shown := b.shown(uint64(id), p.tweak())
 	var store [maxDigits]uint8
 	seen := store[:0] // the values that the check covers
@@ -212,6 +215,7 @@ func (c *Codec) Decode(text string) (hapax.ID, error) {
 // DecodePeriod returns the period and the number whose text this is. Errors are
 // a [TextError].
 func (c *Codec) DecodePeriod(text string) (Period, hapax.ID, error) {
+	// The length first: it tells the band, and keeps every offset below within the text.
 	b := c.number.bandOfLength(len(text) - c.fixed)
 	if b == nil {
 		return Period{}, 0, c.lengthError(text)
@@ -265,6 +269,7 @@ func (c *Codec) DecodePeriod(text string) (Period, hapax.ID, error) {
 			return Period{}, 0, textError(text, at[fault], want)
 		}
 	}
+	// A number of a shorter band, filled up with zeros, has its text there: it must not have a second one here.
 	if shown < b.lo || shown-b.lo >= b.n {
 		first, _ := c.number.append(nil, nil, b, b.lo)
 		last, _ := c.number.append(nil, nil, b, b.lo+(b.n-1))
@@ -319,6 +324,7 @@ func (c *Codec) readCheck(text string, pos int, seen []uint8) error {
 			continue
 		}
 		err := &TextError{Pos: pos + i, Value: text[pos+i : pos+i+1], Want: "the check character of what comes before it; something is mistyped", Check: true}
+		// A character that no code can have is no slip of the check.
 		if a := c.number.alphabet; !a.has(text[pos+i]) {
 			err.Want, err.Check = "a character of "+a.chars, false
 		}

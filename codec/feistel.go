@@ -86,6 +86,7 @@ func ceilSqrt(n uint64) uint64 {
 
 func (f *feistel) mix(x, tweak uint64) uint64 {
 	s := f.begin(tweak)
+	// It ends: applied again and again, a bijection comes back to where it began, which lies below n.
 	for {
 		l, r := x/f.b, x%f.b
 		for i := 0; i < f.rounds; i += 2 {

@@ -94,6 +94,7 @@ func (i *Issuer) current(ctx context.Context) (*issuerLine, error) {
 		}
 		i.mu.Unlock()
 	}
+	// After the new line is ready, so that no caller waits for the old one.
 	_ = line.close(ctx) // what it cannot hand back is a gap
 	return next, next.err
 }

@@ -30,6 +30,7 @@ func (c *Codec) slots(b *band) []slot {
 			of(c.number.alphabet, c.check.chars)
 		case part.number:
 			for _, example := range []byte(c.example(b)) {
+				// A hyphen that is one of the alphabet's characters is a digit.
 				if example == separator && !c.number.alphabet.has(separator) {
 					form = append(form, slot{literal: separator})
 				} else {

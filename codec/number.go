@@ -154,6 +154,7 @@ func (n *number) read(text string, pos int, b *band, seen []uint8) (uint64, []ui
 			return 0, nil, textError(text, pos, "a character of "+n.alphabet.chars)
 		}
 		seen = append(seen, uint8(v))
+		// Bounded, since an overflow could come out as a number that the code has.
 		if shown > (maxNumbers-1-uint64(v))/size {
 			shown = maxNumbers
 		} else {

@@ -306,6 +306,7 @@ func (p *parser) shape(name item, args []item) (spec string, rest []item, err er
 	}
 	text, widen := strings.CutSuffix(width.text, "+")
 	w, err := strconv.ParseUint(text, 10, 8)
+	// A width has one spelling, because the canonical spec repeats it.
 	if most := maxWidth(a.size()); err != nil || w < 1 || int(w) > most || text[0] == '0' || text[0] == '+' {
 		return "", nil, p.errorf(width.pos, width.text, "a width of 1 to %d digits in this alphabet, and + if longer ones are allowed", most)
 	}
@@ -517,6 +518,7 @@ func (p *parser) loadZone() (*time.Location, error) {
 	if err == nil {
 		return zone, nil
 	}
+	// A zone that every database has tells a wrong name from a missing database.
 	if _, err := time.LoadLocation("Europe/Berlin"); err == nil {
 		return nil, wrong("the IANA name of a time zone, such as Europe/Berlin or UTC; there is none with this name")
 	}
@@ -536,6 +538,7 @@ func (p *parser) setCheck() error {
 	if n.uuid != nil {
 		return p.errorf(p.check.pos, p.check.text, "no check, for which a UUID has no room")
 	}
+	// The longest number decides: with a plus, a check has to hold for codes that come years later.
 	covered := n.bands[len(n.bands)-1].width
 	for _, part := range p.codec.parts {
 		if part.period != nil {

@@ -92,6 +92,7 @@ func (a Address) Choose(_ context.Context, r Request) (Choice, error) {
 	found := -1
 	for i, addr := range a.List {
 		switch isOwn := slices.Contains(own, addr.Unmap()); {
+		// To choose one of two would be a guess, and perhaps the ID of another host.
 		case isOwn && found >= 0:
 			return Choice{}, r.refused("address", fmt.Sprintf("both %s and %s are addresses of this host", a.List[found], addr))
 		case isOwn:

@@ -160,6 +160,7 @@ func (Disposable) Choose(ctx context.Context, r Request) (Choice, error) {
 
 // count takes the next number of a tag, from 1, which is created at first use.
 func count(ctx context.Context, store hapax.SegmentStore, name string) (int64, error) {
+	// A lost answer uses up a worker ID: no two starts ever have the same.
 	a, err := store.Allocate(ctx, name, 1, "")
 	if hapax.CodeOf(err) == hapax.ErrTagNotFound.Code() {
 		var tag hapax.Tag

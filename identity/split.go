@@ -166,6 +166,7 @@ func (s Split) Narrow(c Choice, parts hapax.Fields) (Choice, error) {
 		if id&mask != want || !s.starts(id) {
 			continue
 		}
+		// Neighbours need no list, however many they are.
 		if len(ids) == maxScattered && ids[0]+maxScattered-1 != ids[maxScattered-1] {
 			return c, &hapax.ValueError{Field: "parts", Value: parts, Allowed: fmt.Sprintf("what leaves up to %d worker IDs that do not lie side by side; fix another part, or narrow workers", maxScattered), Err: hapax.ErrInvalidArgument}
 		}

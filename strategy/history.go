@@ -145,6 +145,8 @@ func (h *History) add(ctx context.Context, c Call, ids Numbers) error {
 		return errors.New("the history is closed")
 	}
 	b := h.batch
+	// Runs are counted only where they might not fit. An empty batch takes any call: a large one would fit into
+	// none.
 	if b.runs+ids.Len() > maxRuns && b.runs > 0 && b.runs+h.runsOf(ids) > maxRuns {
 		h.mu.Unlock()
 		h.journal.Lose(1)
@@ -278,6 +280,7 @@ func (h *History) Close() error {
 	}
 	h.mu.Lock()
 	first := !h.closed
+	// Before the stop: what was added until then is in the batch that is written last.
 	h.closed = true
 	h.mu.Unlock()
 	if first {

@@ -104,6 +104,7 @@ func (l *Line) next(ctx context.Context, ch *chain) (id hapax.ID, err error) {
 	for i, p := range ch.befores {
 		running = i + 1
 		if veto := p.Before(ctx, c); veto != nil {
+			// No hook runs from here on: those that are told of the veto have a rescue of their own.
 			running = 0
 			return 0, l.failed(ctx, ch, c, p.rejected(veto))
 		}
@@ -206,6 +207,7 @@ func (l *Line) fill(ctx context.Context, ch *chain, dst []hapax.ID, from filler)
 	n, err := from.NextN(ctx, dst)
 	if n > 0 {
 		if failure := l.after(ctx, ch, ch.plugins, c, newNumbers(dst[:n]...)); failure != nil {
+			// They are burnt: a caller that looks at dst in spite of the error must find none.
 			clear(dst[:n])
 			n, err = 0, errors.Join(failure, err)
 		}

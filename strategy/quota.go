@@ -77,6 +77,7 @@ type quota struct {
 }
 
 func (q *quota) take(of string, n int64, now time.Time) error {
+	// Before it is counted, and without a time: no window will ever have room for it.
 	if n > q.limit {
 		return &QuotaError{Of: of, Limit: q.limit, Per: q.per}
 	}
@@ -84,6 +85,7 @@ func (q *quota) take(of string, n int64, now time.Time) error {
 	defer q.mu.Unlock()
 	q.rollLocked(now)
 	key := of
+	// Names come from outside: beyond what is told apart, all others share one count, and one limit.
 	if _, known := q.used[key]; !known && len(q.used) >= maxQuotaKeys {
 		key = OtherCallers
 	}

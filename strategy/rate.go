@@ -55,6 +55,7 @@ func (r *Rate) add(k rateKey, n int64, now time.Time) {
 	defer r.mu.Unlock()
 	counts, ok := r.counts[k]
 	if !ok {
+		// Once a second at most: in a crowd of new callers each would go through all of them.
 		if len(r.counts) >= maxRateKeys && now.Sub(r.swept) >= time.Second {
 			r.forgetLocked(now)
 		}
@@ -76,6 +77,7 @@ func (r *Rate) add(k rateKey, n int64, now time.Time) {
 // roll begins a new window if the current one is over.
 func (c *rateCount) roll(window time.Duration, now time.Time) {
 	began := now.UTC().Truncate(window)
+	// A clock that was set back counts on in the window that has begun.
 	if !began.After(c.began) {
 		return
 	}

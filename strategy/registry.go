@@ -105,6 +105,7 @@ func (r *Registry) RegisterPopulator(name string, p Populate) error {
 	switch {
 	case p == nil:
 		return invalid("populator", name, "a populator that is not nil")
+	// These two the setting knows as its own.
 	case taken, name == "atomic", name == "mutex":
 		return invalid("populator", name, "a name that is not taken")
 	case len(r.populators) >= MaxStrategies:
@@ -271,6 +272,7 @@ func (r *Registry) change(name string, f func(old *Plugin) (*Plugin, error)) err
 	if err != nil {
 		return err
 	}
+	// The old one, too: without it numbers change as much as with a new one.
 	for _, changed := range []*Plugin{old, p} {
 		if err := r.frozenLocked(changed); err != nil {
 			return err
@@ -419,6 +421,7 @@ func (r *Registry) Refused(ctx context.Context, f Refusal) {
 		r.log.warn(ctx, "a number was refused", "strategy", f.Strategy, "tag", f.Tag, "n", f.N, "code", string(hapax.CodeOf(f.Err)), "err", f.Err)
 		return
 	}
+	// The call has failed already: a handler that panics must not end its process as well.
 	defer func() {
 		if v := recover(); v != nil {
 			r.log.warn(ctx, "a rejection handler panicked", "strategy", f.Strategy, "panic", v)

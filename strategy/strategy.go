@@ -141,6 +141,8 @@ func (s *snowflake) leave(ctx context.Context, p *pool) error {
 	s.mu.Lock()
 	p.users--
 	last := p.users == 0
+	// Another one may have its name by now: a pool that could not be opened is removed before its last user
+	// leaves.
 	if last && s.pools[p.name] == p {
 		delete(s.pools, p.name)
 	}
