@@ -123,7 +123,7 @@ func (t *joint) ask(ctx context.Context, c *Client, tag string, callers int) []j
 			err = hapax.ErrClosed
 		case len(some) > 1 && (errors.Is(err, hapax.ErrInvalidArgument) || errors.Is(err, api.ErrLimitExceeded)):
 			err = errAlone
-			// How many it takes a server does not say: half of what it has refused is tried next.
+			// A server does not tell how many it takes: half as many are tried next.
 			t.most.Store(int64(len(some) / 2))
 		}
 		for i := range some {

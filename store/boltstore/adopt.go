@@ -58,6 +58,7 @@ func adopt(ctx context.Context, path string, margin Margin, identify identifier,
 	case margin.Time < 0:
 		return Adoption{}, &hapax.ValueError{Field: "margin", Value: margin.Time, Allowed: "a positive duration", Err: hapax.ErrInvalidArgument}
 	}
+	// Opening would make a file where there is none.
 	if _, err := os.Stat(path); err != nil {
 		return Adoption{}, explain(path, err)
 	}

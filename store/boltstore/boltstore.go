@@ -168,6 +168,7 @@ func openFile(ctx context.Context, path string, wait time.Duration, readOnly boo
 			Timeout:      wait,
 			ReadOnly:     readOnly,
 			FreelistType: bbolt.FreelistMapType,
+			// bbolt shows nobody its file, of which the identity is asked.
 			OpenFile: func(name string, flag int, mode os.FileMode) (f *os.File, err error) {
 				f, err = os.OpenFile(name, flag, mode)
 				file = f
@@ -236,6 +237,8 @@ func (s *Store) prepare(ctx context.Context, file *os.File, opts Options, identi
 	if err := s.renew(); err != nil {
 		return err
 	}
+	// A new file whose name is not on disk is gone after a power loss, and what was granted from it is granted
+	// anew.
 	return durable.OS.SyncDir(filepath.Dir(s.path))
 }
 

@@ -46,6 +46,7 @@ func write[T any](ctx context.Context, s *Store, f func(*transaction) (T, error)
 // commit runs requests in one transaction, and returns the outcome of each.
 func (s *Store) commit(_ context.Context, all []request) ([]error, error) {
 	errs := make([]error, len(all))
+	// Before each transaction: from a file that was moved away nobody learns what was granted.
 	err := s.checkPath()
 	if failed := s.failed.Load(); failed != nil {
 		err = *failed
@@ -82,12 +83,14 @@ func (s *Store) runAll(all []request, errs []error) error {
 			return err
 		}
 		for i, r := range all {
+			// Its caller has gone: what it asked for would only be a gap.
 			if err := context.Cause(r.ctx); err != nil {
 				errs[i] = unavailable(err)
 			} else {
 				errs[i] = r.run(tx)
 			}
 		}
+		// Nothing to make durable where all requests were refused: that saves the sync.
 		if !tx.changed {
 			return nil
 		}

@@ -29,6 +29,7 @@ func value(tx *bbolt.Tx, key driver.Key) ([]byte, error) {
 		return nil, nil
 	}
 	raw, err := unseal(bucket, name, stored)
+	// A copy: bbolt's memory belongs to the transaction.
 	return bytes.Clone(raw), err
 }
 

@@ -85,6 +85,7 @@ func (s *space) Get(ctx context.Context, _ driver.Freshness, keys ...driver.Key)
 // Scan implements driver.KV.
 func (s *space) Scan(ctx context.Context, table, after string, limit int) (rows []driver.Row, err error) {
 	base := s.dir(table)
+	// The next possible key, since a range includes its beginning.
 	from, end := base+after+"\x00", clientv3.GetPrefixRangeEnd(base)
 	for more := true; more && len(rows) < limit; {
 		page := clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithLimit(int64(min(limit-len(rows), pageSize))))

@@ -195,6 +195,7 @@ func connect(ctx context.Context, url string, opts Options) (*Store, error) {
 			MinConnectTimeout: 3 * time.Second,
 		})},
 	})
+	// The call's context may end just then, and with it the client that was made.
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
 	}
@@ -204,6 +205,7 @@ func connect(ctx context.Context, url string, opts Options) (*Store, error) {
 	}
 	if err := k.identify(ctx); err != nil {
 		s.Close()
+		// The client keeps to itself why it has no connection.
 		if ctx.Err() != nil {
 			err = fmt.Errorf("%w: %w", err, driver.Unreached(u.Hosts, u.TLS))
 		}

@@ -57,6 +57,7 @@ var errFormat = errors.New("use that version, or remove the file")
 func parse(data []byte) (kept, error) {
 	var k kept
 	text, sum, _ := bytes.Cut(data, []byte("\n"))
+	// With the line break at its end: a file that was cut short lacks it.
 	if len(data) > maxFile || string(sum) != fmt.Sprintf("%08x\n", checksum(text)) {
 		return k, errors.New("its checksum does not match")
 	}

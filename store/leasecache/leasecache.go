@@ -190,6 +190,7 @@ func open(ctx context.Context, path string, upstream Upstream, opts Options, dis
 	case errors.Is(err, errFormat): // it is that version's
 		return nil, errors.Join(err, lock.Close())
 	case err != nil:
+		// A copy or a damaged file stops nobody: what its lease had left is lost, and never repeated.
 		opts.Warn(string(hapax.CodeOf(err)), err.Error()+"; the store is asked for a lease")
 		c.kept = kept{}
 	}
@@ -484,6 +485,7 @@ func (c *Cache) ExtendWorker(ctx context.Context, lease hapax.Lease, layout hapa
 	if left := k.Mark < k.Hi; due && !c.lost && !(left && time.Now().Before(c.deafUntil)) {
 		err = c.renew(ctx, &k, layout, term)
 	}
+	// What the store says against the lease counts, however much time is left.
 	if err != nil && !isAway(err) && !errors.Is(err, hapax.ErrLeaseLost) {
 		return lease, err
 	}
@@ -544,6 +546,8 @@ func (c *Cache) SealWorker(ctx context.Context, lease hapax.Lease, last int64) e
 	asked, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	next := c.kept
+	// By a question that changes nothing: a seal without an answer may have ended the lease that the file would
+	// keep.
 	if _, err := c.upstream.StoreID(asked); err != nil && isAway(err) {
 		sealed := *k
 		sealed.Mark = last

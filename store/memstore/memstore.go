@@ -49,6 +49,7 @@ func (s *Store) Snapshot() *Store {
 // Restore puts s into the state and identity of from, which stays usable. With
 // an earlier Snapshot that is a rollback, with another store a replacement.
 func (s *Store) Restore(from *Store) {
+	// Before the lock: Snapshot takes the one of from, which may be this store.
 	c := from.Snapshot()
 	s.rows.mu.Lock()
 	defer s.rows.mu.Unlock()

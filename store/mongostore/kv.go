@@ -179,6 +179,7 @@ func (s *space) read(ctx context.Context, keys []driver.Key) (rows, error) {
 			found[at[d.Key]] = d
 		}
 	}
+	// An answer without documents does not say which store it is of.
 	if len(found) == 0 {
 		return found, s.check(ctx)
 	}
@@ -190,6 +191,7 @@ func (s *space) Scan(ctx context.Context, table, after string, limit int) ([]dri
 	c, from := s.place(driver.Key{Table: table, Name: after})
 	match := bson.D{{Key: "$gt", Value: from}}
 	if table != "" {
+		// A table's rows have the byte 1 after its name: the byte 2 is where they end.
 		match = append(match, bson.E{Key: "$lt", Value: table + "\x02"})
 	}
 	docs, err := s.find(ctx, c, match, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetLimit(int64(limit)))

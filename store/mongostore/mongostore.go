@@ -219,6 +219,7 @@ func clientOptions(raw string, opts *Options) (*options.ClientOptions, string, e
 	}
 	client := options.Client().ApplyURI(address)
 	if err := client.Validate(); err != nil {
+		// A name that is not resolved now may be later: the URL is not at fault.
 		if dns, ok := errors.AsType[*net.DNSError](err); ok {
 			return nil, "", fmt.Errorf("%w: mongodb: connect: %w", hapax.ErrStoreUnavailable, dns)
 		}
@@ -265,6 +266,7 @@ func (s *Store) begin(ctx context.Context) error {
 			made = append(made, bson.E{Key: "closed", Value: closed})
 		}
 		_, err = s.space.meta.InsertOne(ctx, made)
+		// Read back in either case: of several handles that make it at once all take the first one's.
 		if err == nil || mongo.IsDuplicateKeyError(err) {
 			m, err = s.space.readMeta(ctx)
 		}
@@ -391,6 +393,7 @@ func (s *Store) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
 	defer cancel()
 	err := s.own.Disconnect(ctx)
+	// What still ran was broken off, as it should be.
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = nil
 	}

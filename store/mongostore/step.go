@@ -111,6 +111,7 @@ func (s *space) look(ctx context.Context, step driver.Step) (rows, error) {
 // changed itself, and what it has raised.
 func holds(step driver.Step, found rows, afterwards bool) bool {
 	for _, c := range step.If {
+		// What the step has changed itself is no longer as its condition says.
 		changed := slices.ContainsFunc(slices.Concat(step.Then, step.Each), func(own driver.Change) bool { return own.Key == c.Key })
 		if !(afterwards && changed) && !c.Holds(found[c.Key].Value) {
 			return false
@@ -135,6 +136,8 @@ func (s *space) raise(ctx context.Context, step driver.Step) (met bool, found ro
 	if last := s.beaten.Load(); last != nil && len(step.Raise) == 1 && *last == step.Raise[0].Key {
 		for _, c := range step.If {
 			if p := step.Raise[0]; c.Key == p.Key && c.Least != nil {
+				// Not below Was, where the row went back, and not over a higher beat, which has overtaken this
+				// one.
 				between := bson.D{{Key: "$gte", Value: value(c.Least)}, {Key: "$lt", Value: value(p.Value)}}
 				if _, err := s.write(ctx, driver.Change{Key: p.Key, Next: p.Value}, between); err != nil {
 					return false, nil, err
@@ -179,6 +182,7 @@ func (s *space) write(ctx context.Context, c driver.Change, match any) (bool, er
 	in, id := s.place(c.Key)
 	switch {
 	case c.Old.Known && c.Old.Value == nil:
+		// An insertion has no filter that could ask for the store.
 		if err := s.check(ctx); err != nil {
 			return false, err
 		}

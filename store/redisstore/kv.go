@@ -200,6 +200,8 @@ func (s *space) eval(ctx context.Context, sc script, rows []driver.Key, args ...
 		wait = s.opts.Wait
 	}
 	r, err := s.send(ctx, words, wait)
+	// The server has refused the hash and carried out nothing, so that to send the script itself is no
+	// repetition.
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
 		words[0], words[1] = "eval", sc.source
 		r, err = s.send(ctx, words, wait)
@@ -224,6 +226,7 @@ func (s *space) send(ctx context.Context, words []any, wait int) (any, error) {
 	}
 	patience := waitFor
 	if at, ok := ctx.Deadline(); ok {
+		// Half of the time that is left: the answer has to come back within it, too.
 		patience = max(min(patience, time.Until(at)/2), time.Millisecond)
 	}
 	pipe := node.Pipeline()
@@ -238,6 +241,8 @@ func (s *space) send(ctx context.Context, words []any, wait int) (any, error) {
 		err = failure
 	}
 	if err != nil {
+		// Sent to the node itself, the command follows no redirection: the map of slots is read anew for the
+		// next call.
 		if c, ok := s.rdb.(*redis.ClusterClient); ok && (redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")) {
 			c.ReloadState(ctx)
 		}

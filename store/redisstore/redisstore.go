@@ -287,6 +287,7 @@ func (s *Store) Close() error {
 	k.end()
 	k.mu.Unlock()
 	var err error
+	// Before the wait: closing the client breaks off what is running.
 	if s.own {
 		err = k.rdb.Close()
 	}
@@ -318,6 +319,7 @@ func answered[T any](ctx context.Context, s *space, doing string, f func(context
 		v   T
 		err error
 	}
+	// Room for one, so that a call which nobody waits for any more can end.
 	answer := make(chan result, 1)
 	s.mu.Lock()
 	if s.life.Err() != nil {

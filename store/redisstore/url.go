@@ -75,6 +75,7 @@ func parseURL(raw string, opts Options) (target, error) {
 			return bad("an address that is not host or host:port")
 		}
 	}
+	// A parameter addr would add servers that the checks above have not seen.
 	if q.Del("addr"); len(addrs) > 1 {
 		q["addr"] = withPorts(addrs[1:])
 	}
@@ -96,6 +97,8 @@ func parseURL(raw string, opts Options) (target, error) {
 		q.Set("master_name", master)
 		base.Scheme, base.Path, base.RawQuery = transport, "/"+db, q.Encode()
 		if t.sentinel, err = redis.ParseFailoverURL(base.String()); err == nil {
+			// From such a URL go-redis takes the user for the Sentinels themselves; here it is the server's, as
+			// in other URLs.
 			t.sentinel.Username, t.sentinel.Password = t.sentinel.SentinelUsername, t.sentinel.SentinelPassword
 			t.sentinel.SentinelUsername, t.sentinel.SentinelPassword = sentinelUser, sentinelPassword
 		}

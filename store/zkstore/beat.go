@@ -32,6 +32,7 @@ func (s *space) Step(ctx context.Context, step driver.Step) (driver.Result, erro
 	if err != nil {
 		return driver.Result{}, s.unavailable(ctx, err)
 	}
+	// A copy, since the convoy's beat may be higher than the caller's.
 	step.Raise = slices.Clone(step.Raise)
 	step.Raise[0].Value = beat
 	r, err := s.sifted(ctx, step, leads)
@@ -110,6 +111,7 @@ func (s *space) try(ctx context.Context, step driver.Step, leads bool) (driver.R
 	}
 	changes := slices.Concat(step.Then, step.Each)
 	p := plan{space: s, link: l, generation: l.generation.Load(), writes: map[driver.Key]bool{}, mineAt: -1}
+	// Versions count in the generation in which they were seen: the multi asks for that one, not for the latest.
 	if at := slices.IndexFunc(changes, func(c driver.Change) bool { return c.Old.Version != nil }); at >= 0 {
 		p.generation = changes[at].Old.Version.(version).generation
 	}

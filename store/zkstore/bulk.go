@@ -59,6 +59,7 @@ func (s *space) readMany(ctx context.Context, l *link, parent string, names []st
 	}
 	raws := make([][]byte, len(names))
 	sent := make(chan error, 1)
+	// Beside the reading: each side could wait for the other one to take what it sends.
 	go func() {
 		var err error
 		for from := 0; from < len(names) && err == nil; from += bulkNodes {
@@ -237,6 +238,8 @@ type parser struct {
 func (p *parser) next(n int) []byte {
 	if n < 0 || n > len(p.rest) {
 		p.bad, p.rest = true, nil
+		// Zeros that the caller may index, and no more than any caller does, however long the answer says that
+		// it is.
 		return make([]byte, min(max(n, 0), statBytes))
 	}
 	part := p.rest[:n]

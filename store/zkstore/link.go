@@ -181,6 +181,7 @@ func (s *space) reconnect(a *attempt, wait time.Duration) {
 	}
 	s.mu.Unlock()
 	close(a.done)
+	// After the callers were let go: a server that hangs takes its whole time to fail.
 	for range trying {
 		if r := <-results; r.err == nil {
 			r.link.End(errors.New("another server has answered sooner"))

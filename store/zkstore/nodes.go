@@ -176,6 +176,8 @@ func (s *space) Get(ctx context.Context, from driver.Freshness, keys ...driver.K
 	if err != nil {
 		return nil, err
 	}
+	// A write was refused, perhaps by another store, or because the generation is another: first that is found
+	// out.
 	if from == driver.Current && l.stale.Swap(false) {
 		if err := s.verify(ctx, l); err != nil {
 			l.stale.Store(true)
@@ -358,6 +360,7 @@ func (s *space) openToAll(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	was := s.shut
+	// Before the commit, which writes the identity with it.
 	s.shut = ""
 	s.mu.Unlock()
 	if was == "" {

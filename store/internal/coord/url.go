@@ -53,6 +53,8 @@ func (f Form) Parse(raw string) (URL, error) {
 	}
 	rest, query, _ := strings.Cut(rest, "?")
 	authority, path, _ := strings.Cut(rest, "/")
+	// The last one, so that a password with an @ that was not encoded does not become part of a host in an
+	// error.
 	at := strings.LastIndexByte(authority, '@')
 	if at >= 0 {
 		user, password, _ := strings.Cut(authority[:at], ":")
