@@ -18,6 +18,7 @@ import (
 // Where nothing is refused and no row is behind, it does nothing.
 func (t *Table) Adopt(ctx context.Context, key string, margin int64, dryRun bool) (driver.Foreign, error) {
 	ours := func(line string) bool { return key == "" || line == witness.TagLine(key) }
+	// From before the rows are read: a mark that is learnt meanwhile may be later than a row read already.
 	known := t.marks.Lines()
 	found := driver.Foreign{Why: marks.Why(t.marks, ours)}
 	wrong, there := len(found.Why) > 0, key == ""
@@ -54,6 +55,7 @@ func (t *Table) Adopt(ctx context.Context, key string, margin int64, dryRun bool
 			return found, err
 		}
 	}
+	// Last: rows that could not be raised stay refused.
 	return found, t.marks.Readmit(ours)
 }
 
@@ -65,6 +67,7 @@ func (t *Table) raise(ctx context.Context, r driver.Raised) error {
 	if err != nil {
 		return t.db.Fail(ctx, "leaf_alloc", err)
 	}
+	// Read back: one that was higher already and one that is gone both count as not changed.
 	var have int64
 	if err := t.db.SQL.QueryRowContext(limited, "SELECT max_id FROM leaf_alloc"+exactly, r.Tag, r.Tag).Scan(&have); err != nil {
 		return t.db.Fail(ctx, "leaf_alloc", err)

@@ -36,6 +36,8 @@ const closedNote = "the worker IDs from there on are hapax's (hapax import leaf 
 //
 // ErrNoWorker where no such worker ID is left; then nothing is closed.
 func CloseTree(ctx context.Context, t *Tree) (from int64, err error) {
+	// Until one look finds it closed and nothing new: a Leaf that was starting may have made its node in
+	// between.
 	for {
 		from, closed, err := TreeClosed(ctx, t)
 		if err != nil {

@@ -231,6 +231,7 @@ func (t *Tree) leave() { <-t.busy }
 // report writes a timestamp, unless somebody else has written to the node.
 func (t *Tree) report(ctx context.Context, at time.Time) error {
 	data := t.encode(at)
+	// Noted before it is sent: it may arrive, and its answer be lost.
 	t.ours = append(t.ours[max(0, len(t.ours)-8):], data)
 	for range 2 {
 		stat, err := keeper.Call(ctx, t.session, func(conn *zk.Conn) (*zk.Stat, error) { return conn.Set(t.node, data, t.at) })

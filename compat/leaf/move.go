@@ -147,8 +147,10 @@ func (t *Table) move(ctx context.Context, target moves.Target, m *Move, margin i
 		if err != nil {
 			return err
 		}
+		// Above where the row is by now, and not below what the plan has shown.
 		mark = max(mark, m.Tag.Mark)
 		m.Tag.Start, m.Tag.Mark = mark, mark
+		// Before the native tag is made: a row that stays open for Leaf gets none.
 		if err := tx.close(ctx); err != nil {
 			return err
 		}
@@ -234,6 +236,7 @@ func Reopen(ctx context.Context, t *Table, target moves.Target, all []Move, prog
 			if r.maxID != closedMark {
 				return nil
 			}
+			// Before the row is opened: at no time do both issue the tag's numbers.
 			mark, err := moves.Withdraw(ctx, target, r.tag)
 			if err != nil {
 				return err

@@ -100,5 +100,6 @@ func raiseWorker(ctx context.Context, target PoolTarget, pool string, layout hap
 	if begins := layout.TimeOf(lease.Grant.Lo); begins.Before(m.Above) {
 		return fmt.Errorf("%w: it was granted from %s, which is not above %s: the store's clock is behind", hapax.ErrClockSkew, stamp(begins), stamp(m.Above))
 	}
+	// Given back to where it began, which is above all that the node can have issued.
 	return target.SealWorker(ctx, lease, lease.Grant.Lo)
 }

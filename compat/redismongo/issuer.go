@@ -520,6 +520,7 @@ func (i *Issuer) Close(ctx context.Context) error {
 	i.closed = true
 	i.mu.Unlock()
 	i.end()
+	// Before local is looked at, which one of them may be opening.
 	i.tasks.Wait()
 	if local := i.local.Load(); local != nil {
 		return local.Close(ctx)

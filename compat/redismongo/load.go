@@ -23,6 +23,7 @@ func (i *Issuer) load(f fetching, right string) {
 		err := i.fetch(f, right)
 		i.mu.Lock()
 		defer i.mu.Unlock()
+		// Where the right has lapsed another load may have begun by now.
 		if i.failed = err; i.loading == done {
 			i.loading = nil
 		}
@@ -33,6 +34,7 @@ func (i *Issuer) load(f fetching, right string) {
 // fetch asks the store for as long as the right lasts. A segment that was sent to
 // Redis is never used elsewhere, whatever the answer.
 func (i *Issuer) fetch(f fetching, right string) error {
+	// No longer than the right: a segment that comes later cannot be installed, and is a gap.
 	ctx, cancel := context.WithTimeout(i.life, rightFor)
 	defer cancel()
 	for {
@@ -83,6 +85,8 @@ func (i *Issuer) nextStep(step int64, age time.Duration) int64 {
 // was known here when it was asked for.
 func (i *Issuer) allocate(ctx context.Context, n int64) (hapax.Grant, error) {
 	i.mu.Lock()
+	// From before the call: Redis may give numbers of a later segment meanwhile, beside which this one would
+	// look like a loss.
 	known := max(i.mark, i.seen.Load()+1)
 	i.mu.Unlock()
 	if err := i.identify(ctx); err != nil {

@@ -108,6 +108,7 @@ func (i *Issuer) fromLocal(ctx context.Context, dst []hapax.ID) (int, error) {
 	defer stop()
 	defer context.AfterFunc(back, stop)()
 	n, err := local.NextN(waiting, dst)
+	// Redis came back, and has what is missing.
 	if err != nil && back.Err() != nil && ctx.Err() == nil && i.life.Err() == nil {
 		err = nil
 	}

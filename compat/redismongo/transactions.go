@@ -249,6 +249,7 @@ func (h hash) take(ask asking) (got taking, c change) {
 	if h.step < 0 {
 		used = 0
 	}
+	// In floating point, as in the script: a hundred times a large segment overflows 64 bits.
 	due := left <= 0 || float64(used)*100 >= float64(ask.threshold)*float64(step)
 	given := h.load != "" && strings.HasSuffix(h.load, h.server) && h.until > h.now
 	if due && !(held && h.ncur >= 0) && !given {

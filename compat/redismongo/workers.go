@@ -157,6 +157,7 @@ func parseProperties(raw []byte) (id int64, ok bool) {
 			continue
 		}
 		n, err := strconv.ParseUint(value, 10, 62)
+		// Of two IDs in one file nobody can tell which one was meant.
 		if err != nil || ok {
 			return 0, false
 		}

@@ -105,6 +105,7 @@ func (t tree) register(ctx context.Context, key string, ids hapax.WorkerRange, w
 			return 0, freeErr
 		}
 		text := strconv.FormatInt(id, 10)
+		// Both or neither: it is the node of the ID that only one instance can make.
 		_, err = t.conn.Multi(
 			&zk.CreateRequest{Path: t.path + "/ids/" + text, Data: []byte(key), Acl: t.acl},
 			&zk.CreateRequest{Path: name, Data: []byte(text), Acl: t.acl},

@@ -107,6 +107,7 @@ func rowsOf(ctx context.Context, g generating, table, key, value string, o Optio
 		}
 		p.closed = marks[p.row]
 		if p.closed == nil {
+			// A process may hold an allocation above the value, which its row does not tell.
 			p.position = min(p.position, math.MaxInt64-o.AllocationSize) + o.AllocationSize
 		} else {
 			p.position = p.closed.At
@@ -277,6 +278,7 @@ END `, quoteDouble(q.name), quoteDouble(q.field), p.opts.AllocationSize, generat
 // shutName names the trigger of a row.
 func shutName(q part) string {
 	name := "hapax_shut_" + q.name + "_" + q.row
+	// PostgreSQL cuts names at 63 bytes, after which two rows would have one trigger.
 	if len(name) > 60 {
 		name = fmt.Sprintf("hapax_shut_%x", hashOf(name))
 	}

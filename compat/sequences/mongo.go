@@ -59,6 +59,7 @@ func (m *mongoCounters) Sources(ctx context.Context, like string) (all []*Source
 				case int64:
 					p.position = n
 				case float64:
+					// A double beyond 2^53 does not tell any more which number it was.
 					if p.position = int64(n); float64(p.position) != n || math.Abs(n) > 1<<53 {
 						p.field = ""
 					}
@@ -191,6 +192,7 @@ func (m *mongoCounters) BackSteps(s *Source, next int64) ([]string, error) {
 // Reopen implements Database.
 func (m *mongoCounters) Reopen(ctx context.Context, s *Source, next int64) error {
 	p := s.parts[0]
+	// Only while it is shut: a call that is repeated must not set a counter back that is in use again.
 	_, err := m.db.Collection(m.opts.Collection).UpdateOne(ctx, bson.D{{Key: "_id", Value: p.id}, {Key: p.field, Value: bson.D{{Key: "$type", Value: "string"}}}}, bson.D{{Key: "$set", Value: bson.D{{Key: p.field, Value: next - 1}}}})
 	return dbError(err)
 }

@@ -329,6 +329,7 @@ func (m *mySQL) max(ctx context.Context, c Column) (most string, err error) {
 	err = m.rows(ctx, fmt.Sprintf("SELECT CAST(COALESCE(MAX(%s), 0) AS CHAR) FROM %s", quoteTick(c.Name), quoteTick(c.table)), func(scan func(...any) error) error {
 		return scan(&most)
 	})
+	// The server's error about a query that was broken off does not tell why.
 	if err != nil && ctx.Err() != nil {
 		err = fmt.Errorf("%w: %w", err, ctx.Err())
 	}

@@ -128,6 +128,7 @@ func (m *mySQL) steps(s *Source, how Switch, first int64) (steps []string, err e
 		// There are no transactions around these: the sequence first gets an end in front of
 		// the tag, so that nothing that happens between two of them does harm.
 		name := quoteTick(p.name)
+		// An end has to be above the least value.
 		most := max(first-1, p.min+1)
 		if p.closed != nil && p.closed.How == Parity {
 			most = p.position + halvedMargin
@@ -205,6 +206,7 @@ func (m *mySQL) shutSequences(ctx context.Context, s *Source, steps []string, fi
 		}
 		at, err := m.Position(ctx, s)
 		if err == nil && at >= first {
+			// Its end is given back, so that it is left as it was found.
 			err = m.run(ctx, []string{fmt.Sprintf("ALTER SEQUENCE %s MAXVALUE %d", quoteTick(s.parts[0].name), s.parts[0].max)})
 			if err == nil {
 				return &PassedError{At: at}
@@ -233,6 +235,8 @@ func (m *mySQL) run(ctx context.Context, steps []string) error {
 		return m.fail(ctx, "a session", err)
 	}
 	defer conn.Close()
+	// A statement that waits for a table has all later ones wait behind it, and the server's own limit may be a
+	// year.
 	wait := max(1, int64(m.opts.Timeout.Seconds()))
 	if _, err := conn.ExecContext(ctx, fmt.Sprintf("SET SESSION lock_wait_timeout = %d", wait)); err != nil {
 		return m.fail(ctx, "a session", err)
@@ -267,6 +271,7 @@ func (m *mySQL) BackSteps(s *Source, next int64) (steps []string, err error) {
 		}
 		step := max(p.closed.Step, 1)
 		next := max(aboveBlock(next, step), p.position+1)
+		// On the numbers of its old step: others may count between them.
 		next += ((p.closed.At-next)%step + step) % step
 		most := p.closed.Max
 		if next > most-step { // the tag went on above it

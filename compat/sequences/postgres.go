@@ -296,6 +296,7 @@ func (p *postgres) read(ctx context.Context, s *Source) error {
 		if err != nil {
 			return dbError(err)
 		}
+		// One that was never called gives last_value itself next.
 		if !called {
 			q.position -= q.step
 		}

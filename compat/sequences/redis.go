@@ -65,6 +65,7 @@ func (r *redisCounters) Sources(ctx context.Context, like string) (all []*Source
 		return nil, nil, dbError(err)
 	}
 	slices.Sort(keys)
+	// SCAN may bring a key more than once.
 	for _, key := range slices.Compact(keys) {
 		p := part{name: key, step: 1, cache: 1, max: math.MaxInt64}
 		value, err := r.db.Get(ctx, key).Result()

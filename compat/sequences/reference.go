@@ -40,6 +40,7 @@ func Resolve(text string) (string, error) {
 	if !ok {
 		return text, nil
 	}
+	// Before it is read: the end of a pipe or a device may never come.
 	info, err := os.Stat(path)
 	if err == nil && (info.Size() > maxURLBytes || !info.Mode().IsRegular()) {
 		err = fmt.Errorf("it is no file of at most %d bytes", maxURLBytes)

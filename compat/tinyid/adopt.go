@@ -22,6 +22,7 @@ func (s *Store) Adopt(ctx context.Context, key string, margin int64, dryRun bool
 		_, bizType, ok := cutLine(line)
 		return ok && (key == "" || bizType == key)
 	}
+	// From before the rows are read: a mark that is learnt meanwhile may be later than a row read already.
 	known := sorted(s.marks.Lines())
 	found := driver.Foreign{Why: marks.Why(s.marks, ours)}
 	wrong := len(found.Why) > 0
@@ -39,6 +40,7 @@ func (s *Store) Adopt(ctx context.Context, key string, margin int64, dryRun bool
 	var raise []placed
 	for _, bizType := range slices.Sorted(maps.Keys(rows)) {
 		for _, r := range rows[bizType] {
+			// One that was moved issues nothing: raising it would be of no use.
 			if r.fence != open {
 				continue
 			}
@@ -81,6 +83,7 @@ func (s *Store) raise(ctx context.Context, r placed, to int64) error {
 	if err != nil {
 		return db.Fail(ctx, "tiny_id_info", err)
 	}
+	// Read back: one that was higher already and one that is gone both count as not changed.
 	now, err := s.read(limited, db, r.bizType)
 	if err != nil {
 		return db.Fail(ctx, "tiny_id_info", err)

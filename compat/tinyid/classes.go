@@ -125,6 +125,8 @@ func behind(r *row, mark int64) error {
 
 // overlap reports whether two classes have a number in common.
 func overlap(a, b class) bool {
+	// Two such rows of numbers meet where their remainders agree modulo the greatest common divisor, and only
+	// there.
 	x, y := a.delta, b.delta
 	for y != 0 {
 		x, y = y, x%y

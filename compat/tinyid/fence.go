@@ -101,6 +101,7 @@ func (db *database) closeRow(ctx context.Context, r row) error {
 		_, err := db.SQL.ExecContext(limited, "UPDATE tiny_id_info SET biz_type = ?, version = version + 1 WHERE id = ? AND biz_type = ?", movedPrefix+r.bizType, r.id, r.bizType)
 		if err == nil {
 			var now string
+			// Read back: a repeated call, of which the first answer was lost, changes nothing and is right.
 			err = db.SQL.QueryRowContext(limited, "SELECT biz_type FROM tiny_id_info WHERE id = ?", r.id).Scan(&now)
 			if err == nil && now != movedPrefix+r.bizType {
 				err = fmt.Errorf("%w: row %q of tiny_id_info has changed meanwhile", hapax.ErrInvalidArgument, r.bizType)
@@ -153,6 +154,7 @@ func Reopen(ctx context.Context, s *Store, target moves.Target, all []Move, prog
 		if err != nil {
 			return err
 		}
+		// Before the rows are opened: at no time do both issue its numbers.
 		mark, err := moves.Withdraw(ctx, target, m.Tag.Name)
 		if err != nil {
 			return err
@@ -171,6 +173,7 @@ func (db *database) reopen(ctx context.Context, r placed, maxID int64) error {
 	limited, cancel := db.Limit(ctx)
 	defer cancel()
 	_, err := db.SQL.ExecContext(limited, "UPDATE tiny_id_info SET biz_type = ?, max_id = GREATEST(max_id, ?), version = version + 2 WHERE id = ?", r.bizType, maxID, r.id)
+	// The trigger goes last: without it TinyID would go on from the old max_id.
 	if err == nil && r.fence == trigger {
 		_, err = db.SQL.ExecContext(limited, fmt.Sprintf("DROP TRIGGER IF EXISTS %s%d", triggerPrefix, r.id))
 	}

@@ -299,6 +299,7 @@ func (c *CachedGenerator) GetUID(ctx context.Context) (hapax.ID, error) {
 
 // takeRejected asks the handler if it is the clock that has to move on.
 func (c *CachedGenerator) takeRejected(ctx context.Context) (hapax.ID, error) {
+	// Without waiting: the error tells whether it is the clock or the store that has to bring more.
 	id, err := c.issuer.Next(ended)
 	if err == nil {
 		return id, nil

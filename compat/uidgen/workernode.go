@@ -72,6 +72,7 @@ func (t Table) Worker(ctx context.Context, l hapax.Layout) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
+	// Before the insertion: a witness that cannot be read would waste a row.
 	seen, err := t.witnessed()
 	if err != nil {
 		return 0, err

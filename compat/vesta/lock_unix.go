@@ -17,6 +17,7 @@ func lockFile(path string) (io.Closer, error) {
 	var f *os.File
 	var err error
 	for range 2 { // the second time, another process has created it
+		// The directory may be everybody's: a link in it would have another file locked, or made.
 		f, err = os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW, 0)
 		if !errors.Is(err, os.ErrNotExist) {
 			break

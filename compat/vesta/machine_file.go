@@ -104,6 +104,7 @@ func (f File) choose(layout hapax.Layout) (id int64, unlock func(), err error) {
 				return err
 			}
 			id = candidate
+			// Ahead of the clock, because a process that is killed does not mark it any more.
 			last[id] = now + int64(reach/layout.Unit())
 			return nil
 		}
@@ -220,6 +221,7 @@ func readMarks(path string) (map[int64]int64, error) {
 		if errID != nil || errMark != nil || id < Machines.Lo || id >= Machines.Hi {
 			return nil, fmt.Errorf("%w: %s, line %d is %.40q; want machineId:lastTimestamp", hapax.ErrStoreCorrupt, path, number, line)
 		}
+		// Of two lines for one ID the later time counts.
 		last[id] = max(mark, last[id])
 	}
 	return last, nil

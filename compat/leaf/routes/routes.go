@@ -195,6 +195,7 @@ func (h *handler) allowed(remote string) bool {
 	if err != nil {
 		return false
 	}
+	// A listener for both families shows IPv4 clients as IPv6, and no prefix contains an address with a zone.
 	addr := at.Addr().Unmap().WithZone("")
 	return addr.IsLoopback() || slices.ContainsFunc(h.Allow, func(p netip.Prefix) bool { return p.Contains(addr) })
 }

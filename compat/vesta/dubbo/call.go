@@ -56,6 +56,7 @@ func parseCall(body []byte) (c call, err error) {
 		}
 		return c, nil
 	}
+	// makeId takes six at most: what has more arguments is no method, and they are not read.
 	if n := len(c.descriptor); n > 6 || strings.Trim(c.descriptor, descLong) != "" {
 		return c, serviceError(noSuchMethod(c))
 	}

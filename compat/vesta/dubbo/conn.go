@@ -60,6 +60,7 @@ func (c *conn) serve() {
 	writer.Go(c.write)
 	c.read()
 	c.calls.Wait()
+	// Only when no call can send any more, since to send on a closed channel panics.
 	close(c.out)
 	writer.Wait()
 	_ = c.Close() // whatever was wrong with it has ended the reader
@@ -109,6 +110,7 @@ func (c *conn) answer(h head, body []byte) {
 			c.fail(h, err)
 			return
 		}
+		// First without waiting, in this goroutine: as a rule a number is in hand.
 		if err := c.reply(c.server.now, h, request, began); err != nil {
 			c.wait(h, request, began)
 		}

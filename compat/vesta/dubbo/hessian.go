@@ -336,6 +336,7 @@ func (d *decoder) skipOpen(typed bool, depth int) error {
 			return err
 		}
 	}
+	// At the end of the body peek returns 0, and skip the error.
 	for d.peek() != 'Z' {
 		if err := d.skip(depth - 1); err != nil {
 			return err

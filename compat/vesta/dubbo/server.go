@@ -219,6 +219,7 @@ func (s *Server) addListener(ln net.Listener) bool {
 func (s *Server) open(raw net.Conn) {
 	c := &conn{Conn: raw, server: s, out: make(chan []byte, maxReplies), slots: make(chan struct{}, maxWaiting)}
 	s.mu.Lock()
+	// With the lock held: Close either finds the connection, or has kept it from beginning.
 	admitted := !s.closing && len(s.conns) < s.opts.MaxConns
 	if admitted {
 		s.conns[c] = struct{}{}
@@ -255,6 +256,7 @@ func (s *Server) Close(ctx context.Context) error {
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
+	// Not before: calls that were read are answered as long as the context allows.
 	s.kill()
 	s.mu.Lock()
 	for c := range s.conns {
