@@ -24,6 +24,7 @@ func (c *core) Attempted(ctx context.Context, action string, err error, about ..
 	default:
 		outcome = "failed"
 	}
+	// By outcome and action, too: a flood of refusals must not hide what was done.
 	pass, dropped := c.throttle.pass("audit " + caller.Name() + " " + outcome + " " + action)
 	if !pass {
 		return

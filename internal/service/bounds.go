@@ -27,6 +27,7 @@ func boundOf(t hapax.Tag) bound { return bound{t.Step, t.MaxStep, max(1, t.Delta
 func (b *bounds) note(t hapax.Tag) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	// All at once, since what is forgotten costs one question to the store each.
 	if b.tags == nil || len(b.tags) >= maxBounds {
 		b.tags = map[string]bound{}
 	}

@@ -43,8 +43,12 @@ func (s *Service) NextCodes(ctx context.Context, tag string, n int) (Issued, err
 	var c *define.Code
 	var period codec.Period
 	take := func(ctx context.Context, dst []hapax.ID) (n int, err error) {
+		// Counted where numbers are issued: those that a plugin refuses afterwards are used up, and stay
+		// charged.
 		defer func() { taken += n }()
 		err = s.issue(ctx, tag, func(ctx context.Context, l *line) (err error) {
+			// Of the line that issues, which may have been opened anew with another code since the plugins
+			// were asked.
 			if c = l.code; c == nil {
 				return errNoCode(tag)
 			}

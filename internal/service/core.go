@@ -148,6 +148,7 @@ func (c *core) StoreTime(ctx context.Context) (time.Time, error) {
 // where the store has one, either way: a date that is wrong is no better for being unique.
 // Where it is the store's clock that was set, this one's period is the right one.
 func (c *core) checkClock(ctx context.Context, name string) error {
+	// The lines of periods are segments, which have no pool: the default pool's bound counts.
 	_, err := c.engine.Compare(ctx, c.store.StoreTime, cmp.Or(c.opts.Pools[hapax.DefaultPool].MaxSkew, hapax.DefaultMaxSkew))
 	if errors.Is(err, hapax.ErrClockSkew) {
 		c.observe(hapax.Event{Kind: hapax.EventClockSkew, Tag: name, Err: err})

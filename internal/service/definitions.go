@@ -58,6 +58,7 @@ func (ds *definitions) each(ctx context.Context, see func(hapax.Tag)) (live int,
 			return 0, err
 		}
 		for _, t := range page {
+			// Lines of periods come by themselves, and must not use up what first use may create.
 			if !t.Deleted && !define.IsPeriodLine(t.Name) {
 				live++
 			}
@@ -172,6 +173,7 @@ func (ds *definitions) mayCreate(ctx context.Context, tag hapax.Tag) (undo func(
 		return nil, fmt.Errorf("%w: %q; create it first", hapax.ErrTagNotFound, name)
 	}
 	caller := auth.FromContext(ctx)
+	// A definition is for good: whoever may only take numbers must not freeze a kind or a delta.
 	if !caller.MayDefine(name) && !isPlain(tag) {
 		return nil, fmt.Errorf("%w: %q may not define the tag %q by its first use; have an administrator create it", api.ErrPermissionDenied, caller.Name(), name)
 	}
@@ -185,6 +187,7 @@ func (ds *definitions) mayCreate(ctx context.Context, tag hapax.Tag) (undo func(
 		}
 		live = n
 	}
+	// A bound against floods and no exact one: first uses on several nodes may pass it together.
 	if live >= ds.opts.MaxTags {
 		return nil, fmt.Errorf("%w: there are %d tags, and first use creates no more than %d; create %q explicitly, or raise max_tags",
 			api.ErrLimitExceeded, live, ds.opts.MaxTags, name)
@@ -265,6 +268,7 @@ func (ds *definitions) DeleteTag(ctx context.Context, name string) (hapax.Tag, e
 		ds.added(-1)
 	}
 	ds.changed(name)
+	// After the tag itself is a tombstone, lest the next caller makes a line anew that was dropped.
 	if c, err := ds.opts.code(t); err == nil && c.HasPeriod() {
 		_, err = admin(ctx, ds.core, func(ctx context.Context) (struct{}, error) { return struct{}{}, ds.dropLines(ctx, name) })
 		if err != nil {

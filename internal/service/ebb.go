@@ -85,6 +85,7 @@ func (l *line) began(n int) {
 // foreign systems beside it; they serve on.
 func (s *Service) Leave() {
 	if s.Monitor.Leave() {
+		// It asks the store about each tag, for which a server that is about to leave does not wait.
 		s.spawn(func() { s.slacken(s.life) })
 	}
 	for _, other := range s.opts.Beside {

@@ -85,6 +85,7 @@ func (s *Service) Observe(e hapax.Event) { s.observe(e) }
 
 // observe counts and logs what happened. It is the Observer of every issuer.
 func (s *Service) observe(e hapax.Event) {
+	// Before anybody hears of it: a listener may use the tag at once, and a refusal lasts a second.
 	if e.Kind == hapax.EventTagCreated {
 		s.forgive(e.Tag)
 	}
@@ -98,6 +99,7 @@ func (s *Service) observe(e hapax.Event) {
 	case hapax.EventClockSkew:
 		s.Happened(health.AlarmSkew, hapax.Message(cmp.Or(e.Err, error(hapax.ErrClockSkew))))
 	}
+	// Before the level is looked at: what a stop loses is counted whether or not the log tells of it.
 	parting, tell := s.parting.take(e)
 	level, ok := levels[e.Kind]
 	if !ok {

@@ -73,6 +73,7 @@ func (fs *floors) highest(ctx context.Context, tag string, all []api.FloorFrom) 
 	errs := make([]error, len(all))
 	var wg sync.WaitGroup
 	for i, f := range all {
+		// Side by side: the call waits for the slowest database, not for one after the other.
 		wg.Go(func() {
 			most[i], errs[i] = fs.opts.Floors(ctx, f.URL, f.Table, f.Column)
 			if errs[i] != nil {
@@ -94,6 +95,7 @@ func (fs *floors) unread(tag string, err error) error {
 	if fs.failed == nil {
 		fs.failed = map[string]string{}
 	}
+	// Beyond the bound the log tells of a tag each time, and nothing more is kept.
 	if len(fs.failed) < maxFloorAlarms || was != "" {
 		fs.failed[tag] = why
 	}
@@ -175,6 +177,8 @@ func (fs *floors) settleLine(ctx context.Context, t hapax.Tag) error {
 			fs.settle(t.Name)
 			return nil
 		}
+		// The founding from before the columns are read: what is noted under it does not count for a
+		// fleet that is founded meanwhile.
 		founding = since
 	}
 	most, err := fs.highest(ctx, t.Name, all)
@@ -190,6 +194,7 @@ func (fs *floors) settleLine(ctx context.Context, t hapax.Tag) error {
 		fs.wasBehind("tag "+t.Name, t.Name, t.Mark, to)
 	}
 	if k := fs.keeper(); k != nil {
+		// Only after the mark is raised: a process that dies in between reads the columns once more.
 		if err := k.NoteKnown(ctx, t.Name, "", founding); err != nil {
 			return err
 		}
@@ -249,6 +254,7 @@ func (fs *floors) admitWorkers(ctx context.Context, req *hapax.AcquireRequest) e
 		fs.mu.Unlock()
 	}
 	if from := req.Term.Now.Add(-req.Term.Behind); !above.IsZero() && from.Before(above) {
+		// A row with a time far ahead would move the pool's workers there, and no mark comes down again.
 		if ahead := above.Sub(req.Term.Now); ahead > maxFloorAhead {
 			return fmt.Errorf("%w: pool %q: the newest number in a column of its tags is of %s, %v ahead of this clock: correct the clock, or the row",
 				api.ErrFloorUnread, req.Pool, above.UTC().Format(time.RFC3339), ahead.Round(time.Second))

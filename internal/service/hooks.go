@@ -66,6 +66,8 @@ func (hk *hooks) mayLease(ctx context.Context, t define.Tag, n int64) error {
 	if name != string(hapax.KindSegment) {
 		return fmt.Errorf("%w: %q has strategy %q, whose numbers cannot be leased: ask a server for each", hapax.ErrKindMismatch, t.Name, name)
 	}
+	// Either is enough: the tag was made with a plugin that this node may lack, or this node has one
+	// that the tag was not made with.
 	if here := hk.strategies.Frozen(name, t.Name); len(t.Says.Replaced) > 0 || len(here) > 0 {
 		return fmt.Errorf("%w: a plugin replaces the numbers of %q, so they cannot be leased", strategy.ErrRejected, t.Name)
 	}

@@ -88,6 +88,7 @@ func (l *layouts) learnPools(ctx context.Context) error {
 		}
 	}
 	for _, p := range pools {
+		// Also where the configuration says otherwise: the frozen layout is how its numbers are read.
 		if layout, err := hapax.ParseLayout(p.Layout); err == nil && !p.Deleted {
 			l.keep(p.Name, layout)
 		}

@@ -50,6 +50,7 @@ func (ls *leases) Allocate(ctx context.Context, tag string, n int64, last hapax.
 			return a, err
 		}
 		ls.bounds.note(a.Tag)
+		// Of the tag as it came with the grant: it may be another than when its bounds were noted.
 		return a, ls.opts.keys().CheckLease(a.Tag)
 	})
 }
@@ -109,6 +110,7 @@ func (ls *leases) acquireWorker(ctx context.Context, req hapax.AcquireRequest) (
 	if req.Term, err = ls.term(req.Pool, layout, req.Term); err != nil {
 		return hapax.Lease{}, err
 	}
+	// Counted before the store is asked: leases that are asked for at the same time share the quota.
 	settle, err := auth.FromContext(ctx).AskLease()
 	if err != nil {
 		return hapax.Lease{}, err

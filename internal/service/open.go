@@ -72,6 +72,7 @@ func (s *Service) line(ctx context.Context, tag string) (*line, error) {
 			return nil, &hapax.WaitError{Cause: a.on.Load().cause(), Context: context.Cause(ctx)}
 		}
 		_, gaveUp := errors.AsType[*hapax.WaitError](a.err)
+		// An attempt that gave up is no answer to a caller with time left.
 		switch {
 		case a.err == nil:
 			return a.line, nil
@@ -99,6 +100,7 @@ func (s *Service) attempt(ctx context.Context, tag string) (*attempt, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// Another caller may have begun while this one waited for a slot.
 	if a, err = s.knownLocked(tag); a != nil || err != nil {
 		<-s.slots
 		return a, err
@@ -147,6 +149,7 @@ func (s *Service) run(ctx context.Context, a *attempt, tag string) {
 	}
 	s.mu.Unlock()
 	close(a.done)
+	// After the callers are told, since to hand back is a call on the store.
 	if discard {
 		s.discard(a.line)
 	}
@@ -216,6 +219,7 @@ func (s *Service) tag(ctx context.Context, why *trouble, name string) (t, plugin
 			return err
 		}
 		if cached {
+			// Briefly: a pool with a cache starts while the store is silent.
 			known, cancel := context.WithTimeout(ctx, health.AskFor)
 			defer cancel()
 			if stored, err = s.store.Tag(known, name); err != nil && watch.IsAway(err) {
@@ -300,6 +304,7 @@ func (s *Service) drop(l *line) {
 
 // discard closes a line. A segment hands back what it can.
 func (s *Service) discard(l *line) {
+	// Not the service's life, which has ended where a stop discards: the rest is to go back all the same.
 	ctx, cancel := context.WithTimeout(context.Background(), s.opts.StoreTimeout)
 	defer cancel()
 	_ = l.plugged.Close(ctx)
@@ -308,6 +313,7 @@ func (s *Service) discard(l *line) {
 // reopen closes the tag's line, so that the next use learns what the tag is now.
 func (s *Service) reopen(name string) {
 	s.mu.Lock()
+	// Before the table is looked at: an attempt that ended earlier has its line there by now.
 	if a := s.opening[name]; a != nil {
 		a.stale = true
 	}

@@ -51,6 +51,7 @@ var _ issuer = (*periods)(nil)
 func (p *periods) current() (*moment, error) {
 	now := p.svc.now()
 	m := p.now.Load()
+	// No period begins within a second, so that the calendar is asked once in each.
 	if m != nil && m.second == now.Unix() {
 		return m, nil
 	}
@@ -139,6 +140,7 @@ func (p *periods) on(ctx context.Context, f func(context.Context, *line) error) 
 		if err = p.svc.issue(ctx, m.line, f); err == nil || !isGone(err) || try == staleTries || ctx.Err() != nil {
 			return m.period, err
 		}
+		// The line's refusal would be the answer for a second, and its tag lives.
 		p.svc.forgive(m.line)
 	}
 }
@@ -211,6 +213,7 @@ func (r *lineReview) see(s *Service, t hapax.Tag, now time.Time) {
 // one of a node that issues from it, the line is revived above its mark.
 func (r *lineReview) retire(ctx context.Context, s *Service) {
 	for _, name := range r.over {
+		// The next review finds those that fail here.
 		if _, err := s.store.DeleteTag(ctx, name); err == nil {
 			s.observe(hapax.Event{Kind: hapax.EventTagDeleted, Tag: name})
 		}

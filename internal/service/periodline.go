@@ -49,6 +49,7 @@ func (ds *definitions) lineTag(ctx context.Context, name string) (line, parent h
 	if err != nil {
 		return def, t, err
 	}
+	// Explicit: first use revives no tombstone, and a wrong clock may have retired this line.
 	line, err = ds.store.CreateTag(ctx, def, hapax.CreateExplicit)
 	switch {
 	case err == nil:

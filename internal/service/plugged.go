@@ -91,6 +91,7 @@ func CallerOf(ctx context.Context) (name, address string) {
 // issue it never calls f twice.
 func (s *Service) through(ctx context.Context, tag string, f func(context.Context, *line) error) error {
 	var err error
+	// Kept from issue, which would take an error for the end of the line and call the plugins again.
 	unopened := s.issue(ctx, tag, func(ctx context.Context, l *line) error {
 		err = f(ctx, l)
 		return nil
@@ -106,6 +107,7 @@ type tap struct {
 
 // Next implements hapax.Issuer.
 func (t *tap) Next(ctx context.Context) (id hapax.ID, err error) {
+	// Before the wait is capped: a number in hand costs no timer.
 	if id, ok := t.line.issuer.TryNext(); ok {
 		return id, nil
 	}
@@ -176,6 +178,7 @@ func (f *foreignIssuer) Next(ctx context.Context) (hapax.ID, error) {
 // NextN implements hapax.Issuer.
 func (f *foreignIssuer) NextN(ctx context.Context, dst []hapax.ID) (int, error) {
 	n, err := f.Issuer.NextN(ctx, dst)
+	// The strategy is the program's: a wrong count would show zeros as numbers.
 	if n < 0 || n > len(dst) {
 		return 0, fmt.Errorf("%w: the strategy says that it issued %d of %d numbers", hapax.ErrInternal, n, len(dst))
 	}

@@ -134,6 +134,7 @@ func (ps *poolTable) openPool(ctx context.Context, p *pool) (*hapax.Snowflake, e
 	}
 	p.issuer.Store(issuer)
 	ps.metrics.Pool(ps.poolLabel(p.name)) // so that the series begins at 0
+	// One word is enough, however many pools were opened: all are counted then.
 	select {
 	case ps.opened <- struct{}{}:
 	default:

@@ -35,6 +35,7 @@ func (r refusals) of(tag string) error {
 
 func (r refusals) add(tag string, err error) {
 	if len(r) >= maxRefusals {
+		// Anybody can ask for names of tags that are none; what is forgotten costs one question each.
 		clear(r)
 	}
 	r[tag] = refusal{err, time.Now().Add(refusalLife)}

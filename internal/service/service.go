@@ -122,6 +122,7 @@ func New(ctx context.Context, store driver.Store, opts Options) (*Service, error
 	if err := s.registerBuiltIn(); err != nil {
 		return nil, err
 	}
+	// The context is that of the start, whose end is no Close.
 	c.life, c.stop = context.WithCancel(context.WithoutCancel(ctx))
 	s.Monitor = newMonitor(s)
 	c.children.Go(s.refresh)
@@ -176,6 +177,7 @@ func (s *Service) TryNext(tag string) (hapax.ID, bool) {
 // NextBytes is Next for callers that have the tag's name in a buffer.
 func (s *Service) NextBytes(ctx context.Context, tag []byte) (hapax.ID, error) {
 	if caller := auth.FromContext(ctx); caller != nil {
+		// Whether its period has begun is looked up by the name as a string.
 		if bytes.Contains(tag, []byte(define.LineMark)) {
 			return s.Next(ctx, string(tag))
 		}
@@ -382,6 +384,7 @@ func (s *Service) on(ctx context.Context, l *line, f func(context.Context, *line
 		switch {
 		case err == nil:
 			return nil
+		// A line that was used up before a stop stays closed: what it took anew would be lost.
 		case errors.Is(err, hapax.ErrClosed) && !l.dry.Load() && try < staleTries:
 			s.drop(l) // it was closed under this call, or the service is
 		case isGone(err):
@@ -408,11 +411,13 @@ func isGone(err error) bool {
 // methods fail with ErrClosed from then on.
 func (s *Service) Close(ctx context.Context) error {
 	s.gate.Lock()
+	// Before the wait: nothing is added from here on to the children that are waited for.
 	s.closed = true
 	s.gate.Unlock()
 	s.parting.begin()
 	s.stop()
 	ended := make(chan struct{})
+	// It outlives a Close that gives up, since a WaitGroup knows no context.
 	go func() { s.children.Wait(); close(ended) }()
 	select {
 	case <-ended:

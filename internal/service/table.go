@@ -75,6 +75,7 @@ func (t *tagTable) findBytes(name []byte) *line {
 func (t *tagTable) add(l *line) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	// Lines of periods come and go, and would take the names that metrics have room for.
 	if l.pool == "" && l.periods == nil && l.name != health.Others && !define.IsPeriodLine(l.name) && t.labelled < health.MaxLabelled {
 		l.labelled = true
 		t.labelled++
@@ -90,6 +91,7 @@ func (t *tagTable) remove(l *line) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	shard := &t.shards[maphash.String(t.seed, l.name)%tableShards]
+	// A newer line may have the name by now, which goes on.
 	if (*shard.Load())[l.name] != l {
 		return false
 	}

@@ -51,6 +51,7 @@ func (s *Service) Take(ctx context.Context, tag string, n int64, lease bool, las
 	}
 	ids := make([]hapax.ID, min(n, int64(s.opts.MaxCount)))
 	got, err := s.NextN(ctx, tag, ids)
+	// What was issued is the client's, although the rest failed.
 	if got == 0 {
 		return Taken{}, err
 	}

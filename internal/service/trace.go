@@ -274,6 +274,7 @@ func (tr *tracer) recording(c ledger.Candidate) ledger.Recording {
 // facts asks the store about a line.
 func (tr *tracer) facts(ctx context.Context, line string) (f ledger.Facts, err error) {
 	if system, below := ledger.CutSystem(line); system != "" {
+		// A table that this node has no more is unknown, not empty: its grants are told all the same.
 		if other := tr.opts.Beside[system]; other != nil {
 			return other.facts(ctx, below)
 		}
@@ -287,6 +288,7 @@ func (tr *tracer) facts(ctx context.Context, line string) (f ledger.Facts, err e
 		}
 		d, unread := define.Read(t)
 		f = ledger.Facts{Known: true, Exists: true, Mark: t.Mark, Tag: t, Maker: d.Maker()}
+		// What this node cannot read or would replace otherwise may show other numbers than were granted.
 		if unread != nil || tr.checkFrozen(d) != nil {
 			f.Maker = byPlugins
 		}

@@ -69,6 +69,7 @@ func (p *Policy) Who(ctx context.Context, authorization []string) (*Caller, erro
 // Enter is Who for a client with an address, as From is Caller.
 func (p *Policy) Enter(ctx context.Context, from string, authorization []string) (*Caller, error) {
 	caller, err := p.Who(ctx, authorization)
+	// A request without a token guesses at none.
 	if err != nil && len(authorization) > 0 {
 		p.wrong(ctx, from)
 	}
@@ -134,6 +135,7 @@ func (a *attempts) count(from string) bool {
 		a.reported, a.suppressed = now, 0
 	}
 	a.mu.Unlock()
+	// Without the lock: a slow log must not hold up other clients.
 	if report != nil {
 		report(news)
 	}

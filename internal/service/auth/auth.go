@@ -148,6 +148,7 @@ func newTable(tokens, old map[string]TokenConfig, kept table) (table, error) {
 				return nil, invalid("tokens."+name+".hash", "(not shown)", fmt.Sprintf("another digest, and another certificate, than that of tokens.%s", other.name))
 			}
 		}
+		// What it has used of its limits, and its open connections, stay with it.
 		if was, ok := old[name]; ok && reflect.DeepEqual(was, tokens[name]) {
 			c = kept[keys[0]]
 		}
@@ -178,6 +179,7 @@ func (p *Policy) Replace(tokens map[string]TokenConfig) error {
 	for _, c := range p.children {
 		c.callers.Store(callers.without(c.lacks))
 	}
+	// With the new tokens in place: a client that is turned away may come again at once.
 	for key, c := range old {
 		if callers[key] != c {
 			c.revoked.Store(true)

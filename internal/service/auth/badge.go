@@ -20,6 +20,7 @@ func (c *Caller) Badge() string {
 // ErrUnauthenticated if it is not any more, or has expired.
 func (p *Policy) Wearer(badge string) (*Caller, error) {
 	var d digest
+	// Cut first: a badge comes from a client, and a longer one would not fit into the digest.
 	if n, err := hex.Decode(d[:], []byte(badge[:min(len(badge), 2*len(d))])); err == nil && n == len(d) && p.HasTokens() {
 		if c := (*p.callers.Load())[digestKey(d[:])]; c != nil && c.digest == d {
 			return c, c.expired()

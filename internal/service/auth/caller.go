@@ -182,6 +182,7 @@ func (c *Caller) without(scopes Scope) *Caller {
 	if c == nil {
 		return nil
 	}
+	// The copy shares the limits: both count together, and one word revokes both.
 	less := *c
 	less.scopes &^= scopes
 	return &less

@@ -30,6 +30,7 @@ func keyOfCertificate(name string) digestKey {
 // Certified returns who shows a certificate that was verified; nil if nobody that is
 // known.
 func (p *Policy) Certified(state *tls.ConnectionState) *Caller {
+	// Certificates alone prove nothing: TLS tells of those, too, that nobody has verified.
 	if !p.HasTokens() || state == nil || len(state.VerifiedChains) == 0 || len(state.PeerCertificates) == 0 {
 		return nil
 	}

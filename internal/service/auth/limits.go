@@ -78,6 +78,7 @@ func (c *Caller) Begin() error {
 		return nil
 	}
 	c.uses.requests.Add(1)
+	// Counted before it is compared: of requests that begin together no more than the limit get in.
 	if n := c.inFlight.Add(1); c.requests > 0 && n > c.requests {
 		c.inFlight.Add(-1)
 		c.uses.refused.Add(1)
@@ -179,6 +180,7 @@ func (n *Conn) Use(c *Caller) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	// On a closed connection nothing would take the count back.
 	if n.closed || slices.Contains(n.used, c.limits) {
 		return nil
 	}

@@ -111,6 +111,7 @@ func (c *Caller) TakeNumbers(n int64) error {
 			return &LimitError{Caller: c.name, Limit: q.numbers[i].what, After: after}
 		}
 	}
+	// After all have agreed: the day's refusal must not use up the minute.
 	for i := range q.numbers {
 		q.numbers[i].used += n
 	}
@@ -126,6 +127,7 @@ func (c *Caller) ReturnNumbers(n int64) {
 	defer c.quotas.mu.Unlock()
 	for i := range c.quotas.numbers {
 		w := &c.quotas.numbers[i]
+		// The window may have begun anew since the numbers were taken.
 		w.used = max(0, w.used-n)
 	}
 }
@@ -160,6 +162,7 @@ func (c *Caller) AskLease() (settle func(l hapax.Lease, ok bool), err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := time.Now()
+	// Once a second at most, since a token may hold a million leases.
 	if int64(len(q.held))+q.awaited >= q.leases && now.Sub(q.swept) >= time.Second {
 		q.swept = now
 		for key, until := range q.held {

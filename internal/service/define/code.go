@@ -89,6 +89,7 @@ func (k Keys) Canonical(t Tag) (Tag, error) {
 	switch {
 	case err != nil || c == nil:
 		return t, err
+	// An old code that cannot be read cannot be held against the new one.
 	case c.missing != nil:
 		return t, c.missing
 	case c.HasPeriod() && t.Kind == hapax.KindSnowflake:
@@ -142,6 +143,7 @@ func (k Keys) Supersede(stored hapax.Tag, extra string) (string, error) {
 	switch {
 	case err != nil:
 		return "", err
+	// A spec that is given again, as by a script, must not go among the old ones.
 	case had && k.Same(t.Name, is, t.Says):
 		return t.Extra, nil
 	case !had && next.Unit() != codec.None:
@@ -262,6 +264,7 @@ func textError(c *codec.Codec, text string, err error) error {
 	allowed := fmt.Sprintf("%s at position %d, %s", e.Want, e.Pos+1, found)
 	if len(text) <= maxCodeText {
 		if meant, err := c.Normalize(text); err == nil && meant != text {
+			// A guess is told only where it is one of the tag's texts.
 			if _, _, err := c.DecodePeriod(meant); err == nil {
 				allowed += "; perhaps " + meant + " is meant"
 			}

@@ -85,6 +85,7 @@ func parse(extra string) (x Extra, err error) {
 	}
 	d := json.NewDecoder(strings.NewReader(extra))
 	d.DisallowUnknownFields()
+	// Text behind the JSON would be lost with the next change.
 	if err := d.Decode(&x); err != nil || d.InputOffset() != int64(len(extra)) || x.Version != version || x.isEmpty() {
 		return Extra{}, outOfRange("extra", extra, `a code of this version, such as {"code":1,"spec":"{id:6}"}`)
 	}

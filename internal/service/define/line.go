@@ -24,6 +24,7 @@ func PeriodLine(tag string, p codec.Period) string { return tag + LineMark + p.S
 
 // CutLine takes the name of a period's line apart.
 func CutLine(name string) (tag, period string, ok bool) {
+	// The last one, since the tag's own name may hold the mark.
 	at := strings.LastIndex(name, LineMark)
 	if at < 1 {
 		return "", "", false

@@ -126,6 +126,7 @@ func (a *alarms) look(hold []Condition, now time.Time) (raised, cleared []api.Al
 	seen := map[[2]string]int{}
 	for _, c := range hold {
 		key := [2]string{c.Alarm, c.About}
+		// Two sources may tell of the same: a look counts once.
 		if seen[key] > 0 {
 			continue
 		}
@@ -148,6 +149,7 @@ func (a *alarms) look(hold []Condition, now time.Time) (raised, cleared []api.Al
 			cleared = append(cleared, up)
 		}
 	}
+	// The counts of this look alone: a condition that did not hold now begins anew.
 	a.seen = seen
 	slices.SortFunc(raised, compareAlarms)
 	slices.SortFunc(cleared, compareAlarms)
@@ -301,6 +303,7 @@ func (m *Monitor) lineConditions(cannot []api.Lack, store hapax.Code) (all []Con
 	}
 	if b := least(m.budgets()); b != nil && b.lasts < m.opts.AlarmBudget {
 		after := lasting
+		// With the store away, it does not pass by itself.
 		if store != "" {
 			after = soon
 		}

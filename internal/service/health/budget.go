@@ -59,6 +59,7 @@ func Lasts(numbers, perSecond float64) time.Duration {
 	switch {
 	case numbers <= 0:
 		return 0
+	// Half of it is far from the end of a Duration, where rounding would turn it negative.
 	case perSecond <= 0 || numbers/perSecond > forever.Seconds()/2:
 		return forever
 	}
@@ -114,6 +115,7 @@ func (m *Monitor) budgets() iter.Seq[budget] {
 func least(all iter.Seq[budget]) *budget {
 	first := budget{lasts: forever}
 	for b := range all {
+		// Of equals always the same one, lest its alarm be cleared and raised at every look.
 		if b.lasts < first.lasts || b.lasts == first.lasts && b.lasts < forever && b.Name < first.Name {
 			first = b
 		}
@@ -259,6 +261,7 @@ type outlooks struct {
 // outlook returns how long numbers can be issued, as of a second ago at most.
 func (m *Monitor) outlook() *outlook {
 	last := m.outlooks.last.Load()
+	// Without a last one each makes its own, since there is nothing to tell meanwhile.
 	if last != nil && (time.Since(last.at) < outlookAge || !m.outlooks.looking.CompareAndSwap(false, true)) {
 		return last
 	}

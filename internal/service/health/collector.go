@@ -91,6 +91,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	c.holders(ch)
 	c.plugins(ch)
 	c.ends(ch)
+	// A scrape is not to hang with the store.
 	ctx, cancel := context.WithTimeout(c.m.opts.Life, time.Second)
 	defer cancel()
 	state := c.m.Readiness(ctx)
@@ -266,6 +267,7 @@ func (c collector) plugins(ch chan<- prometheus.Metric) {
 	}
 	limited, told := map[window]bool{}, map[[4]string]bool{}
 	for _, u := range c.m.opts.Source.Usage(maxUsageSeries) {
+		// A label that is not UTF-8 would panic: names may come from a program's own plugins.
 		key := [4]string{u.Plugin, strings.ToValidUTF8(u.Tag, "?"), strings.ToValidUTF8(u.Caller, "?"), u.Window.String()}
 		if told[key] {
 			continue // a plugin of the program's may repeat itself

@@ -211,6 +211,7 @@ func (m *Monitor) Readiness(ctx context.Context) Readiness {
 			budget = b
 		}
 	}
+	// After the others: a foreign system that can issue makes a leaving server no more ready.
 	if m.leaving.Load() {
 		r.Leaving, r.Ready, r.err = true, false, fmt.Errorf("%w: %s", hapax.ErrClosed, aboutToStop)
 		r.State = string(witness.Leaving)

@@ -40,6 +40,7 @@ type Counts []freeCount
 // and of a clock that only goes forward, and returns how they are used up.
 func (c *Counts) Used(statuses []api.WorkerStatus, free int64, now time.Time, elapsed time.Duration) *Use {
 	use := &Use{free: free, taken: c.taken(freeCount{elapsed, free})}
+	// An hour at least: the starts of the last minutes alone are no rate.
 	oldest := now.Add(-time.Hour)
 	for _, st := range statuses {
 		if last := st.Until; last.After(now.Add(-useWindow)) {

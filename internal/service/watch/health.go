@@ -64,6 +64,7 @@ func (h *health) begin() (end func()) {
 	now := time.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	// By the variable's address: calls that begin at the same moment are two.
 	h.asked[&now] = struct{}{}
 	return func() {
 		h.mu.Lock()
@@ -95,6 +96,7 @@ func (h *health) Trouble() error {
 	defer h.mu.Unlock()
 	now := time.Now()
 	for since := range h.asked {
+		// One that began before the last answer tells nothing: the store answered another meanwhile.
 		if silent := now.Sub(*since); silent >= silence && !since.Before(h.told) {
 			return fmt.Errorf("%w: it has not answered for %v", hapax.ErrStoreUnavailable, silent.Truncate(time.Second))
 		}
@@ -118,6 +120,7 @@ func (h *health) Note(line Line, err error) {
 	switch {
 	case err == nil:
 		delete(h.refused, line)
+	// Answers about the store, the guard or this call alone would hide why the line is refused.
 	case IsAway(err), isGuarded(err), isPassing, len(h.refused) >= maxRefused:
 	default:
 		h.refused[line] = err

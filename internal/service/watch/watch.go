@@ -90,6 +90,7 @@ func call[T any](ctx context.Context, w *Store, f func(context.Context) (T, erro
 	case isGuarded(err):
 	case isBarred(err):
 		w.Tell(err)
+	// Any other error is an answer, so that the store is there.
 	case !IsAway(err):
 		w.Tell(nil)
 	case ctx.Err() == nil: // else it was the caller who did not wait
@@ -147,6 +148,7 @@ func (w *Store) StoreTime(ctx context.Context) (time.Time, error) {
 
 // Allocate implements hapax.SegmentStore.
 func (w *Store) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
+	// Before the store is asked: a grant that cannot be recorded is not to be taken.
 	if err := w.ledger.Ready(); err != nil {
 		return hapax.Allocation{}, err
 	}
@@ -158,6 +160,7 @@ func (w *Store) Allocate(ctx context.Context, tag string, n int64, last hapax.Gr
 	}
 	a, err := call(ctx, w, func(ctx context.Context) (hapax.Allocation, error) { return w.Store.Allocate(ctx, tag, n, last) })
 	w.granted(Tag(tag), err)
+	// Recorded before it is used: on an error nobody gets the segment, which is a gap then.
 	if err == nil {
 		err = w.ledger.Allocated(a, grantee(ctx), w.maker(a.Tag))
 	}
@@ -200,6 +203,7 @@ func (w *Store) ExtendWorker(ctx context.Context, lease hapax.Lease, layout hapa
 	if err == nil {
 		err = w.ledger.Extended(l, layout, grantee(ctx))
 	}
+	// As if it had not been extended: the holder asks again from the end that it knows.
 	if err != nil {
 		return lease, err
 	}
