@@ -107,6 +107,8 @@ func adoptFile(ctx context.Context, c Config, path string, margin Margin, dryRun
 	if moved, err = boltstore.Adopt(ctx, path, margin); err != nil {
 		return moved, err
 	}
+	// Under the identity of the original, which may be running, this node would take its worker IDs
+	// for its own.
 	err = os.Remove(filepath.Join(c.Data, instanceFile))
 	if errors.Is(err, os.ErrNotExist) {
 		err = nil

@@ -107,6 +107,7 @@ func newNotifier(c Config, log *slog.Logger) (*notifier, error) {
 	}
 	n := &notifier{
 		command: c.AlarmCommand, url: c.AlarmURL, log: log, pause: noticePause, timeout: noticeTimeout, queue: make(chan notice, maxNotices),
+		// No redirect is followed: a notice goes only where the operator has it sent.
 		web: &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 	}
 	n.life, n.stop = context.WithCancel(context.Background())
@@ -120,6 +121,7 @@ func (n *notifier) notify(a api.Alarm, raised bool) {
 	if raised {
 		tell.State = "raised"
 	}
+	// The look for alarms is not to wait for a receiver that hangs.
 	select {
 	case n.queue <- tell:
 	default:
@@ -186,6 +188,7 @@ func (n *notifier) run(ctx context.Context, tell notice) error {
 		return err
 	}
 	cmd := exec.CommandContext(ctx, n.command) //nolint:gosec // it is the operator's own
+	// What the command has started may keep the pipe of its standard input open beyond its end.
 	cmd.WaitDelay = time.Second
 	endTogether(cmd)
 	cmd.Stdin = bytes.NewReader(body)

@@ -210,6 +210,7 @@ func (l *loader) file(path string) error {
 	for name := range values {
 		l.origin[name] = name
 	}
+	// Source by source, so that the error names the one with the wrong key.
 	if err := checkKeys(values); err != nil {
 		return mount.Errorf(err, "%s", path)
 	}
@@ -276,6 +277,7 @@ func (l *loader) config() (Config, error) {
 			return Config{}, err
 		}
 	}
+	// Made only to be judged: the server makes its own.
 	_, err := auth.NewPolicy(c.Tokens)
 	return c, err
 }

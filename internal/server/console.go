@@ -32,6 +32,7 @@ func (c Config) fleetKey() ([]byte, error) {
 	if c.FleetKey == "" {
 		return nil, nil
 	}
+	// With room for the line break, which is no part of the key.
 	text, err := mount.ReadBounded(c.FleetKey, maxFleetKey+2)
 	if err != nil {
 		return nil, mount.Errorf(err, "fleet_key")
@@ -126,6 +127,7 @@ func (c *certificates) asClient(keyed bool) *tls.Config {
 		}
 	}
 	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		// For each connection anew, since certificates are replaced while the server runs.
 		pair, err := tls.LoadX509KeyPair(c.files[0], c.files[1])
 		if err != nil {
 			return new(tls.Certificate), nil //nolint:nilerr // none is shown, and the other node says what it misses

@@ -45,6 +45,7 @@ func filesToClose(path string) (ours []string, err error) {
 	for _, e := range entries {
 		switch {
 		case !isOurs(e.Name()):
+			// A disk that is mounted there may bring it along.
 			alone = alone && e.Name() == "lost+found"
 		case e.Type()&os.ModeSymlink != 0:
 			return nil, badDir(path, "one without symbolic links in the place of hapax's files, such as "+e.Name()+"; --witness and --store name other places")
@@ -114,6 +115,7 @@ func DefinesTags(dir string) bool {
 // can have put it there.
 func Announced(dir string) (address string, trusted bool) {
 	path := filepath.Join(dir, addressFile)
+	// Not through a link: what it leads to would be read with the rights of the command's user.
 	info, err := os.Lstat(path)
 	if err != nil || !info.Mode().IsRegular() || info.Size() > maxAddress {
 		return "", false
@@ -123,10 +125,12 @@ func Announced(dir string) (address string, trusted bool) {
 		return "", false
 	}
 	data, err := os.ReadFile(path)
+	// It may have grown since.
 	if err != nil || len(data) > maxAddress {
 		return "", false
 	}
 	trusted = true
+	// Whoever may write to the directory can replace the file.
 	for _, i := range []os.FileInfo{info, parent} {
 		trusted = trusted && (isOwn(i) || isRoots(i)) && i.Mode().Perm()&0o022 == 0
 	}

@@ -182,6 +182,7 @@ func (d *doctor) store(ctx context.Context, running bool) {
 		d.add(HarmDanger, "store", "it forgets everything when the server stops: its numbers will repeat", "use another store for anything but tests", signals.SeeMessage("the store forgets everything when the server stops: its numbers will repeat"))
 		return
 	}
+	// The server that runs holds the file's lock.
 	if boltPath(o.url, o.data) != "" && running {
 		return
 	}
@@ -207,6 +208,7 @@ func (d *doctor) store(ctx context.Context, running bool) {
 	if err != nil {
 		return
 	}
+	// The store's answer counts as one from the middle of the round trip, of which nobody knows more.
 	apart := before.Add(took / 2).Sub(at)
 	if apart.Abs() > maxApart+took {
 		way := "ahead of"

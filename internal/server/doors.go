@@ -96,6 +96,7 @@ func (d *door) stop(drain context.Context) error {
 	if d.web == nil {
 		err = d.answer.Stop(drain)
 	} else {
+		// Beside the next: the front waits for the http.Server to close it.
 		d.serving.Go(func() { frontErr = d.front.Shutdown(drain) })
 		if err = d.web.Shutdown(drain); err != nil {
 			_ = d.web.Close() // its connections have nothing to report

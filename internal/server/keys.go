@@ -40,6 +40,7 @@ func readKeys(places map[string]string, env func(string) (string, bool)) (map[st
 		default:
 			return nil, &hapax.ValueError{Field: field, Value: showable(keysKey, nil), Allowed: "file:PATH or env:VARIABLE", Err: hapax.ErrInvalidArgument}
 		}
+		// Editors end a file with a line feed, which is no part of a key.
 		key := strings.TrimRight(text, "\r\n")
 		if len(key) < codec.MinKeyBytes || len(key) > codec.MaxKeyBytes {
 			return nil, &hapax.ValueError{

@@ -164,6 +164,7 @@ func (c Config) advertised(l net.Listener) string {
 	if err != nil {
 		return ""
 	}
+	// Nobody finds a node by the address that stands for all of them.
 	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
 		host, _ = os.Hostname()
 	}

@@ -60,6 +60,7 @@ func Look(ctx context.Context, c Config) ([]Finding, error) {
 	if err := l.addresses(ctx); err != nil {
 		return nil, err
 	}
+	// A witness elsewhere knows of a store even where the directory is new.
 	if l.directory() || l.c.Witness != "" {
 		l.witnessAt(l.witnessPath())
 	}

@@ -133,6 +133,7 @@ func allowOf(d mount.Door) string {
 
 // define adds what the mounts define to the options of the server's own service.
 func (m *mounts) define(opts *service.Options) {
+	// Into copies: the maps are the configuration's, with which a reload compares.
 	opts.Tags, opts.Pools = clone(opts.Tags), clone(opts.Pools)
 	for name, pool := range m.plan.Defined {
 		opts.Tags[name], opts.Pools[name] = service.TagConfig{Kind: hapax.KindSnowflake, Pool: name}, pool
@@ -195,6 +196,7 @@ func (m *mounts) answer(c Config, own *service.Service, log *slog.Logger) error 
 			return err
 		}
 		for i, a := range answers {
+			// Answers are in the order of the doors.
 			one.doors[i].build(c, own, a, log)
 		}
 	}
@@ -237,6 +239,7 @@ func (m *mounts) stop(drain context.Context) error {
 	errs := make([]error, len(doors))
 	var draining sync.WaitGroup
 	for i, d := range doors {
+		// At the same time, since the drain is one for all of them.
 		draining.Go(func() { errs[i] = d.stop(drain) })
 	}
 	draining.Wait()

@@ -120,6 +120,7 @@ func (n *Node) open(ctx context.Context, o opener) error {
 	if err := makeDir(n.dir); err != nil {
 		return err
 	}
+	// Before the witness makes its lock: a newer version's directory is left as it is.
 	if _, err := checkDirFormat(n.dir); err != nil {
 		return err
 	}
@@ -129,6 +130,7 @@ func (n *Node) open(ctx context.Context, o opener) error {
 	}
 	n.lock = w
 	o.keep = o.keep && w.StoreID() == "" // one that was lost is healed
+	// Under the lock, so that one process alone says what the directory is.
 	if err := claimDir(n.dir); err != nil {
 		return err
 	}
@@ -235,6 +237,7 @@ var headStart = 300 * time.Millisecond // less in tests of what comes late
 // ended.
 func (n *Node) contact(ctx context.Context, o opener) error {
 	initial := n.Guard.Status().State
+	// The contact goes on after OpenNode has returned, when its context may end.
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	n.stop = stop
 	ended := make(chan error, 1)
@@ -257,6 +260,7 @@ func (n *Node) contact(ctx context.Context, o opener) error {
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, context.Cause(ctx))
 	case <-time.After(headStart):
+		// Of a change meanwhile the guard has told already.
 		if st := n.Guard.Status(); st.State == initial {
 			n.changed(st)
 		}
@@ -345,6 +349,7 @@ func (n *Node) Close() error {
 	if n.history != nil {
 		errs = append(errs, n.unlessFull("history", n.history.Close()))
 	}
+	// Last, since the directory is the next process's from here on.
 	if n.lock != nil {
 		errs = append(errs, n.lock.Close())
 	}
@@ -388,6 +393,7 @@ func makeDir(path string) error {
 			return err
 		}
 		var probe *os.File
+		// Rights alone do not tell of a file system that is read-only.
 		if probe, err = os.CreateTemp(path, ".probe-*"); err == nil {
 			err = errors.Join(probe.Close(), os.Remove(probe.Name()))
 		}

@@ -71,6 +71,7 @@ func LoadStore(text string, env func(string) (string, bool)) (Config, error) {
 	}
 	return Load(Sources{
 		Env: func(name string) (string, bool) {
+			// A password that is meant for the configured store must not go to this one.
 			if strings.HasPrefix(name, "HAPAX_STORE") && name != "HAPAX_STORE_TIMEOUT" {
 				return "", false
 			}

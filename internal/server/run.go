@@ -152,6 +152,7 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	if err := mounts.listen(ctx, c); err != nil {
 		return nil, errors.Join(err, unlisten())
 	}
+	// From the listener: the port in the configuration may be 0.
 	c.address = c.advertised(ls.administering())
 	node, err := OpenNode(ctx, c, log)
 	if err != nil {
@@ -282,6 +283,7 @@ func (s *server) run(ctx context.Context, leaving <-chan struct{}) error {
 	redis := respapi.New(s.service, respapi.Options{
 		MaxConnections: s.config.RESPConnections, IdleTimeout: s.config.RESPIdle, LargeAsText: s.config.RESPLargeNumbers == largeAsText, Policy: s.public, Logger: s.log, TurnedAway: s.crowded,
 	})
+	// Room for all: only the first is waited for, and the others must not hang.
 	failed := make(chan error, len(web)+1+len(s.mounts.doors()))
 	var serving sync.WaitGroup
 	for i := range web {
@@ -297,10 +299,12 @@ func (s *server) run(ctx context.Context, leaving <-chan struct{}) error {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGHUP)
 	defer signal.Stop(signals)
+	// Certificates are renewed as well while requests drain.
 	watching, unwatch := context.WithCancel(context.Background())
 	defer unwatch()
 	serving.Go(func() { s.watch(watching, signals) })
 
+	// Only now that it answers: a command that finds the address asks at once.
 	err = errors.Join(
 		s.node.noteDefinitions(s.config),
 		s.node.announce(s.url(at[len(at)-1]))) // the one that administers
@@ -310,6 +314,7 @@ func (s *server) run(ctx context.Context, leaving <-chan struct{}) error {
 	}
 	err = errors.Join(err, s.stop(web, redis))
 	unwatch()
+	// Calls that never end would hold it for ever.
 	if !s.left {
 		serving.Wait()
 	}
@@ -330,6 +335,7 @@ func (s *server) await(ctx context.Context, leaving <-chan struct{}, failed <-ch
 		case <-leaving:
 			s.log.Info("about to stop: not ready any more, and serving on", "lame_duck", s.config.LameDuck)
 			s.service.Leave()
+			// A closed channel would be chosen again and again.
 			leaving = nil
 		}
 	}
@@ -374,6 +380,7 @@ func (s *server) stop(web []*http.Server, redis *respapi.Server) error {
 	defer cancel()
 	// Before anybody is turned away: only requests use up what cannot go back.
 	s.service.Leave()
+	// The last tenth is for requests in flight.
 	ebb, cancel := context.WithTimeout(drain, s.config.Drain*9/10)
 	s.service.Ebb(ebb)
 	cancel()
@@ -410,13 +417,16 @@ func (s *server) stop(web []*http.Server, redis *respapi.Server) error {
 	if s.console != nil {
 		s.console.Close()
 	}
+	// A time of its own: a drain that took all of its own would leave none to give numbers back.
 	seal, cancel := context.WithTimeout(context.Background(), sealTimeout)
 	defer cancel()
 	if err := errors.Join(s.service.Close(seal), s.mounts.seal(seal)); err != nil {
 		s.log.Warn("what is held could not be given back: the numbers granted are lost, and a worker ID is free when its granted time is over", "err", err)
 	}
+	// After the service, which tells of alarms until its end.
 	s.notifier.close()
 	_ = s.telemetry.stop(context.Background()) // the log has told what could not be sent
+	// The address goes before the lock does: afterwards it may be that of the next server.
 	err := errors.Join(s.node.withdraw(), s.mounts.close(), s.node.Close())
 	if parting := s.service.Parting(); parting.Lost > 0 {
 		s.log.Warn("numbers in hand could not all go back: the next ones of their tags come after a gap", parting.Attrs()...)

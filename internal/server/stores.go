@@ -158,6 +158,8 @@ func (o opener) guardOptions(changed func(witness.Status)) witness.Options {
 // guard opens the store behind a witness. A shared one need not be reached now.
 func (o opener) guard(ctx context.Context, w *witness.Witness, opts witness.Options) (*witness.Guarded, error) {
 	if o.isShared() {
+		// A node that knows a store makes none where it finds none: a dump that is being put back would
+		// meet tables that this node has made.
 		o.existing = w.KnowsStore
 		return witness.GuardOpened(o.open, w, opts)
 	}

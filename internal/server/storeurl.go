@@ -96,6 +96,7 @@ func (u storeURL) String() string {
 
 // isSecret reports whether a parameter of a URL, such as sslpassword, is not shown.
 func isSecret(key string) bool {
+	// An escaped name is the same one to the driver.
 	if name, err := url.QueryUnescape(key); err == nil {
 		key = name
 	}
@@ -131,6 +132,7 @@ func withPassword(store, password string) (string, error) {
 	case u.password:
 		return "", mount.Errorf(nil, "the store's password is given twice: in its URL, and in store_password_file or $%s; leave one out", storePasswordEnv)
 	}
+	// QueryEscape writes a space as +, which before the host stands for itself.
 	u.user, u.hasUser = u.user+":"+strings.ReplaceAll(url.QueryEscape(password), "+", "%20"), true
 	return u.String(), nil
 }

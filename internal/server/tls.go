@@ -106,6 +106,7 @@ func readUpTo(path string, most int64) ([]byte, error) {
 
 // use puts what the files hold into effect.
 func (c *certificates) use(held [3][]byte) error {
+	// Also where they cannot be used: files that stay as they are need no further try.
 	c.tried = held
 	pair, err := tls.X509KeyPair(held[0], held[1])
 	if err != nil {
@@ -192,6 +193,7 @@ func (c *certificates) reload(asked bool) error {
 		same = same && bytes.Equal(held[i], c.tried[i])
 	}
 	if same && !asked {
+		// What was wrong with the same files still is: the alarm must not be cleared by a second look.
 		return c.unused
 	}
 	if c.unused = c.use(held); c.unused != nil {
