@@ -76,6 +76,7 @@ func (a *restAPI) admit(w http.ResponseWriter, r *http.Request, permission auth.
 	if err == nil {
 		err = auth.ConnFromContext(r.Context()).Use(caller)
 	}
+	// Last, so that a forbidden request does not count against a rate.
 	if err == nil {
 		err = caller.Begin()
 	}
@@ -91,6 +92,7 @@ func (a *restAPI) admit(w http.ResponseWriter, r *http.Request, permission auth.
 func setHints(header http.Header, status int, err error) {
 	_, limited := errors.AsType[*auth.LimitError](err)
 	if e, ok := errors.AsType[*strategy.VetoError](err); ok && !e.At.IsZero() {
+		// Rounded up: a client that comes a moment early is refused once more.
 		header.Set("Retry-After", strconv.FormatInt(int64(max(time.Until(e.At)+time.Second-1, time.Second)/time.Second), 10))
 		return
 	}

@@ -79,6 +79,7 @@ func (b *budget) hold(w http.ResponseWriter, r *http.Request) *bodyWriter {
 	}
 	held := &bodyWriter{ResponseWriter: w, budget: b}
 	held.held.Store(n)
+	// Routes read no more than maxBody by themselves; a stranger has less.
 	if b.each < maxBody {
 		r.Body = http.MaxBytesReader(w, r.Body, b.each)
 	}
@@ -92,6 +93,7 @@ func (w *bodyWriter) release() { w.budget.used.Add(-w.held.Swap(0)) }
 
 // shrink gives back what a body did not take.
 func (w *bodyWriter) shrink(n int64) {
+	// Unless the answer has begun, which gives back everything.
 	if old := w.held.Load(); n > 0 && n <= old && w.held.CompareAndSwap(old, old-n) {
 		w.budget.used.Add(-n)
 	}

@@ -169,6 +169,7 @@ func (f *Front) Accept() (net.Conn, error) {
 func (f *Front) Close() error {
 	var err error
 	f.once.Do(func() {
+		// Under the lock: whoever is enlisted later is turned away, and whoever was is woken below.
 		f.mu.Lock()
 		close(f.done)
 		f.mu.Unlock()
@@ -252,6 +253,7 @@ func (f *Front) serve(nc net.Conn) {
 			return
 		case len(rest) > 0:
 			c.close() // the http.Server counts it from here on
+			// Cloned: the buffer would otherwise be kept for as long as the connection lasts.
 			handed = f.hand(replay(nc, bytes.Clone(rest)))
 			return
 		case f.isClosed():
@@ -294,6 +296,7 @@ func (f *Front) answer(nc net.Conn, c *frontConn, in []byte) (rest []byte, err e
 
 // hand gives a connection to the http.Server.
 func (f *Front) hand(nc net.Conn) bool {
+	// The http.Server sets its own.
 	if nc.SetDeadline(time.Time{}) != nil {
 		return false
 	}

@@ -78,6 +78,7 @@ func (c *frontConn) answer(in []byte) (rest []byte, more bool) {
 	}
 	rest, more = c.each(in)
 	c.count()
+	// A wait makes the round's clock old, and deadlines due that were moved by it.
 	if c.waited {
 		c.now, c.moved, c.waited = time.Now(), time.Time{}, false
 	}
@@ -163,6 +164,7 @@ func (c *frontConn) enter(r frontRequest) bool {
 			return false
 		}
 		c.calledBy(caller)
+		// The buffer is read into again.
 		c.shown = bytes.Clone(r.authorization)
 	}
 	if string(r.tag) != c.tag {
@@ -260,12 +262,14 @@ func (c *frontConn) fail(err error) {
 		return // nobody is told
 	}
 	w := recorded{header: http.Header{"Cache-Control": noStore, "Server": product}}
+	// The client is there, whatever else has ended the context: the error counts.
 	c.api.fail(&w, (&http.Request{}).WithContext(context.WithoutCancel(c.client)), err)
 	c.write(&w)
 }
 
 // write puts a recorded answer into out.
 func (c *frontConn) write(w *recorded) {
+	// As net/http does for a handler that tells no type.
 	if w.header["Content-Type"] == nil && len(w.body) > 0 {
 		w.header.Set("Content-Type", http.DetectContentType(w.body))
 	}

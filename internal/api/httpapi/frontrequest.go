@@ -60,6 +60,7 @@ func matchTarget(in []byte, most int) (r frontRequest, headers []byte, ok bool) 
 		n++
 	}
 	r.tag, r.count = rest[:n], 1
+	// Of a name that begins with a dot the router decides, which takes . and .. for parts of the path.
 	if rest, ok = bytes.CutPrefix(rest[n:], route); !ok || n == 0 || n > maxFrontTag || r.tag[0] == '.' {
 		return r, nil, false
 	}
@@ -102,6 +103,7 @@ func (c *frontConn) matchHeaders(r *frontRequest, in []byte) (size int, ok bool)
 	var accept []byte
 	for at, hosts, lengths := 0, 0, 0; ; {
 		end := bytes.IndexByte(in[at:], '\n')
+		// A line feed alone ends a line for some and not for others, such as a proxy before this.
 		if end < 1 || in[at+end-1] != '\r' {
 			return 0, false
 		}
@@ -109,6 +111,7 @@ func (c *frontConn) matchHeaders(r *frontRequest, in []byte) (size int, ok bool)
 		at += end + 1
 		if len(line) == 0 {
 			r.setForm(accept)
+			// Which of two names counts is not the front's to say.
 			return at, hosts == 1
 		}
 		colon := bytes.IndexByte(line, ':')

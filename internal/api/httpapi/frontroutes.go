@@ -73,6 +73,7 @@ func (f *frontRoutes) parse(target []byte) bool {
 // readHeaders reads those of a request that may be the front's.
 func (c *frontConn) readHeaders(in []byte) bool {
 	f := &c.routes
+	// The block ends with the empty line: the same bytes are the same headers, and no more of them.
 	if len(f.block) > 0 && bytes.HasPrefix(in, f.block) {
 		return true
 	}

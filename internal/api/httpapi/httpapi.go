@@ -216,6 +216,7 @@ func (a *restAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.ContentLength != 0 {
+		// Knows counts nothing: a wrong token is counted by the route, once.
 		budget := &a.bodies
 		if !a.opts.Policy.Knows(r.Context(), r.Header["Authorization"]) && (a.opts.Known == nil || !a.opts.Known(r)) {
 			budget = &a.unseen

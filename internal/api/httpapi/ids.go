@@ -161,6 +161,7 @@ func (a *restAPI) countInBody(w http.ResponseWriter, r *http.Request) (count int
 		}
 		return count, true
 	}
+	// A body whose length is not known may be empty all the same.
 	if n, err := r.Body.Read(make([]byte, 1)); n == 0 && errors.Is(err, io.EOF) {
 		return 0, true
 	}
@@ -188,6 +189,7 @@ func (a *restAPI) issue(w http.ResponseWriter, r *http.Request, count int, asJSO
 		s.ids = make([]hapax.ID, count)
 	}
 	ids := s.ids[:count]
+	// What was issued before an error is a gap: half an answer would look like a whole one.
 	if _, err := a.svc.NextN(r.Context(), r.PathValue("tag"), ids); err != nil {
 		a.fail(w, r, err)
 		return
@@ -381,6 +383,7 @@ func (a *restAPI) compose(w http.ResponseWriter, r *http.Request) {
 // string, or for the time also an RFC 3339 time.
 func fieldValue(layout hapax.Layout, name string, raw json.RawMessage) (int64, error) {
 	text := string(raw)
+	// A JSON string loses its quotes; a number, which fails here, stays as it is written.
 	if json.Unmarshal(raw, &text) == nil && name == hapax.FieldTime {
 		if t, err := time.Parse(time.RFC3339Nano, text); err == nil {
 			return layout.TickOf(t)

@@ -158,6 +158,7 @@ func (a *restAPI) fail(w http.ResponseWriter, r *http.Request, err error) {
 // shown returns a refused value as text, which is bounded.
 func shown(value any) string {
 	text := fmt.Sprint(value)
+	// Cut, it may end within a character.
 	return strings.ToValidUTF8(text[:min(len(text), maxShown)], "")
 }
 
@@ -265,6 +266,7 @@ func (a *restAPI) decode(w http.ResponseWriter, r *http.Request, v any) bool {
 	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
 		err = &hapax.ValueError{Field: "body field", Value: strings.Trim(name, `"`), Allowed: oneOf(keys(v)), Err: hapax.ErrInvalidArgument}
 	}
+	// An error without a code is the decoder's own, about the client's text.
 	if hapax.CodeOf(err) == hapax.ErrInternal.Code() {
 		err = badBody("a JSON object", err)
 	}

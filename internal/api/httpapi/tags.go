@@ -97,6 +97,7 @@ func (a *restAPI) putTag(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	name := r.PathValue("tag")
+	// Whether it exists the store says with the attempt: a look beforehand could be old by then.
 	if mayCreate {
 		def, err := body.definition(name)
 		var t hapax.Tag

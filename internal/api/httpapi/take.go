@@ -144,6 +144,7 @@ func (a *restAPI) handBack(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	lease, err := parseReceipt("receipt", body.Receipt)
+	// A receipt that could not be read has no delta to divide by.
 	if most := (lease.hi - lease.from) / max(1, lease.delta); err == nil && (body.Unused < 1 || body.Unused > most) {
 		err = &hapax.ValueError{Field: "unused", Value: body.Unused, Allowed: fmt.Sprintf("1 to %d, which is the receipt's returnable", most), Err: hapax.ErrInvalidArgument}
 	}
@@ -199,6 +200,7 @@ func parseReceipt(field, text string) (receipt, error) {
 		*into = n
 	}
 	l.key = hapax.GrantKey(parts[6])
+	// Within these bounds, nothing that is computed from an invented one overflows.
 	if l.delta < 1 || l.delta > hapax.MaxDelta || l.from > l.lo || l.lo >= l.hi || l.hi > hapax.MaxMark {
 		return receipt{}, wrong
 	}

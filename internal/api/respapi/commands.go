@@ -188,6 +188,7 @@ func (c *conn) admit(args [][]byte) *command {
 	name := args[0]
 	cmd := lookup(commands, name)
 	switch {
+	// What follows, which a web page has chosen, would be carried out as commands.
 	case cmd == nil && isHTTPWord(name):
 		c.over = true
 		return nil

@@ -264,12 +264,14 @@ func (c *conn) received(n int) int {
 		if size == 0 {
 			break
 		}
+		// parse may have made a longer one, which is kept for the next command.
 		c.b.args = args[:0]
 		switch {
 		case len(args) == 0:
 		case c.stopping:
 			c.failAs(hapax.ErrClosed.Code(), errStopping)
 		default:
+			// A run answers as many of the same frames as lie behind each other.
 			size *= c.execute(args, buf[:size], buf[size:])
 			c.active = c.srv.now.Load()
 		}
@@ -288,6 +290,7 @@ func (c *conn) received(n int) int {
 	}
 	c.flush()
 	left := copy(c.b.in, buf)
+	// One command fills it: the buffer grows with bytes that have come, and not with those announced.
 	if left == len(c.b.in) && !c.over {
 		c.b.in = append(c.b.in, make([]byte, min(left, MaxFrame-left))...)
 	}
@@ -331,6 +334,7 @@ func (c *conn) pause(left int) {
 		c.rest = nil
 		c.state.Store(c.active<<phaseBits + phaseWaiting) // empty lines are no commands
 	} else {
+		// A long rest of once must not be kept for as long as the connection lasts.
 		if cap(c.rest) > 4*left {
 			c.rest = nil
 		}
@@ -348,6 +352,7 @@ func (c *conn) pause(left int) {
 // there are too many of all connections.
 func (c *conn) keep(n int) bool {
 	more := int64(n - c.kept)
+	// Fewer bytes than before are never refused: it may be others that keep too many.
 	if all := c.srv.halves.Add(more); more > 0 && all > maxHalvesByAll {
 		c.srv.halves.Add(-more)
 		return false

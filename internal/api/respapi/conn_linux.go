@@ -43,6 +43,7 @@ func (c *conn) ready() (over bool) {
 			return true
 		}
 		have = c.received(have + n)
+		// A client that sends without a pause would keep a stop waiting.
 		if c.over || c.isDraining() {
 			return true
 		}

@@ -85,6 +85,7 @@ func parse(buf []byte, args [][]byte) ([][]byte, int, error) {
 		if buf[end] != '\r' || buf[end+1] != '\n' {
 			return args, 0, errNoEnd
 		}
+		// Capped, so that nothing that is appended to it runs into the next one.
 		args = append(args, buf[pos:end:end])
 		pos = end + 2
 	}

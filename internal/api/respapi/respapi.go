@@ -240,6 +240,7 @@ func (s *Server) enlist(l net.Listener) bool {
 	if s.draining {
 		return false
 	}
+	// Once: listeners that have ended stay in the map.
 	if len(s.listeners) == 0 {
 		s.wg.Go(s.watch)
 	}
@@ -277,6 +278,7 @@ func (s *Server) begin(c *conn) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// Under the lock with which Shutdown sets it, so that it waits for each that has begun.
 	if s.draining {
 		return false
 	}
@@ -341,6 +343,7 @@ func (s *Server) look() {
 func (s *Server) connections() []*conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// A copy: to end a connection may take a while, and nothing waits under the lock.
 	all := make([]*conn, 0, len(s.conns))
 	for c := range s.conns {
 		all = append(all, c)

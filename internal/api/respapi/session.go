@@ -128,6 +128,7 @@ func (c *conn) authenticate(user, token string) (*auth.Caller, bool) {
 		return nil, false
 	}
 	caller, err := c.srv.opts.Policy.From(c.client, c.net.RemoteAddr().String(), token)
+	// As for a wrong token: the reply must not tell that this one is good under another name.
 	if err == nil && user != "default" && user != caller.Name() {
 		err = api.ErrUnauthenticated
 	}
@@ -269,6 +270,7 @@ func (c *conn) configGet(args [][]byte) {
 	var found [][2]string
 	for _, s := range settings {
 		for _, pattern := range args[2:] {
+			// Of a long pattern with many stars, the comparison alone would take a while.
 			if len(pattern) > maxShownArgs {
 				continue
 			}

@@ -50,6 +50,7 @@ func (c *conn) enqueue(frame []byte) {
 		c.tx.count++
 		if all := c.srv.queued.Add(int64(len(frame))); len(c.tx.frames) > maxQueued || all > maxQueuedByAll {
 			c.endTx()
+			// Empty, and still there: EXEC has to refuse what is not whole.
 			c.tx = &transaction{spoilt: true}
 			c.failWith(errQueueFull)
 			return
@@ -93,6 +94,7 @@ func (c *conn) exec([][]byte) {
 			panic("a command that was whole is not") // queued as parse had found it
 		}
 		c.b.args = args[:0]
+		// Each was counted for its caller when it was put into the queue.
 		size *= c.run(args, frames[:size], frames[size:])
 		frames = frames[size:]
 		if c.client.Rest(); c.client.HasLeft() {

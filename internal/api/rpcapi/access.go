@@ -167,6 +167,7 @@ func (b boundary) admit(ctx context.Context, procedure string, header http.Heade
 	if b.policy == nil || isPublic(procedure) {
 		return nil, nil
 	}
+	// Without the address: known has counted a wrong token before the body was read.
 	caller, err := b.policy.Enter(ctx, "", header["Authorization"])
 	if err == nil {
 		err = allow(caller)
@@ -259,6 +260,7 @@ func (b boundary) translate(ctx context.Context, err error) error {
 		}
 		return said
 	}
+	// A store's own limit ends with the same error, and is no deadline of the client's.
 	if _, ours := errors.AsType[*hapax.Error](err); !ours && errors.Is(err, context.DeadlineExceeded) {
 		b.counter.Refused(API, codeDeadline)
 		return connect.NewError(connect.CodeDeadlineExceeded, errors.New("hapax: the call's deadline is over"))
@@ -266,6 +268,7 @@ func (b boundary) translate(ctx context.Context, err error) error {
 	b.counter.Failed(API, err)
 	out := wire.Error(err)
 	if veto, ok := errors.AsType[*strategy.VetoError](err); ok && !veto.At.IsZero() {
+		// Rounded up: a client that comes earlier is refused once more.
 		out.Meta().Set("Retry-After", strconv.FormatInt(int64(max(time.Until(veto.At)+time.Second-1, time.Second)/time.Second), 10))
 	}
 	if limit, ok := errors.AsType[*auth.LimitError](err); ok {

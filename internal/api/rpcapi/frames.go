@@ -21,6 +21,7 @@ func framed(counter counter, h http.Handler) http.Handler {
 		if strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") && r.URL.Path != hapaxv1connect.IssueServiceNextStreamProcedure {
 			encoding := r.Header.Get("Grpc-Encoding")
 			r.Body = &frames{ReadCloser: r.Body, counter: counter, plain: encoding == "" || encoding == "identity"}
+			// Not for reflection and health, whose streams have to be flushed.
 			if _, isCall := permissions[r.URL.Path]; isCall {
 				w = atOnce{w}
 			}

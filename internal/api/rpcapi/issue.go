@@ -78,6 +78,7 @@ func (s *issueServer) NextStream(ctx context.Context, req *hapaxv1.NextStreamReq
 	res := &hapaxv1.NextStreamResponse{Ids: make([]int64, 0, len(ids))}
 	limit := streamLimit{control: controlOf(ctx)}
 	for endless || left > 0 {
+		// Each round: a stop would wait for a stream without an end until its drain is over.
 		select {
 		case <-s.stopping:
 			return fmt.Errorf("%w: the server is about to stop", hapax.ErrClosed)
@@ -92,6 +93,7 @@ func (s *issueServer) NextStream(ctx context.Context, req *hapaxv1.NextStreamReq
 			batch = batch[:len(batch)/2]
 			n, err = s.svc.NextN(ctx, req.GetTag(), batch)
 		}
+		// Numbers that came before an error are the client's, too.
 		if n > 0 {
 			limit.extend()
 			res.Ids = appendNumbers(res.Ids[:0], batch[:n])

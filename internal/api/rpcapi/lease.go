@@ -90,6 +90,7 @@ func (s *leaseServer) HandBack(ctx context.Context, req *hapaxv1.HandBackRequest
 
 // Renew implements hapaxv1connect.LeaseServiceHandler.
 func (s *leaseServer) Renew(ctx context.Context, req *hapaxv1.RenewRequest) (*hapaxv1.RenewResponse, error) {
+	// From the store: another server may have deleted it, of which this one has not heard.
 	t, err := s.store.Tag(ctx, req.GetTag())
 	switch {
 	case err != nil:

@@ -112,6 +112,7 @@ func New(svc *service.Service, opts Options) map[string]http.Handler {
 	mount := func(path string, h http.Handler) { routes[path] = uncached(opts.known(svc, framed(svc, h))) }
 	mount(hapaxv1connect.NewIssueServiceHandler(&issueServer{svc: svc, stopping: opts.Stopping}, shared...))
 	mount(hapaxv1connect.NewLeaseServiceHandler(&leaseServer{store: serviceStore{svc}, validity: opts.Validity}, shared...))
+	// Clipped, lest the options of one service be written into another's.
 	mount(hapaxv1connect.NewAdminServiceHandler(&adminServer{store: serviceStore{svc}, fleet: opts.Fleet}, append(slices.Clip(shared), connect.WithConditionalHandlerOptions(statements))...))
 	mount(grpchealth.NewHandler(checker{svc}, append(slices.Clip(shared), connect.WithReadMaxBytes(maxProbe))...))
 	reflector := grpcreflect.NewStaticReflector(services...)
