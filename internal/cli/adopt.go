@@ -148,6 +148,7 @@ func (d *declaration) run(ctx context.Context, cmd *cobra.Command, node string) 
 
 func (d *declaration) carryOut(ctx context.Context, cmd *cobra.Command, to declarer, st witness.Statement) error {
 	found, err := to.declare(ctx, st)
+	// Even with an error, which may be that nodes are missing: these are named here.
 	tellOfAdoption(cmd, found)
 	if err != nil {
 		return err
@@ -214,6 +215,7 @@ func (d *declaration) open(ctx context.Context) (declarer, error) {
 		if err == nil {
 			return declarer{a.Adopt, a.Close}, nil
 		}
+		// A lock alone tells that another process has the directory, which may answer.
 		if !errors.Is(err, hapax.ErrStoreLocked) {
 			return declarer{}, err
 		}
@@ -281,11 +283,13 @@ func confirm(cmd *cobra.Command, yes bool) error {
 		return nil
 	}
 	in, ok := cmd.InOrStdin().(*os.File)
+	// Of a nil file, Stat is an error and no panic.
 	if info, err := in.Stat(); !ok || err != nil || info.Mode()&os.ModeCharDevice == 0 {
 		return usagef("%s changes marks; look at --dry-run, and give --yes", cmd.Name())
 	}
 	fmt.Fprint(cmd.ErrOrStderr(), "Raise these marks and go on with this store? [y/N] ")
 	line, err := bufio.NewReader(in).ReadString('\n')
+	// An answer that ends before Enter is none: the terminal has gone.
 	if answer := strings.ToLower(strings.TrimSpace(line)); err != nil || answer != "y" && answer != "yes" {
 		return fmt.Errorf("%w: nothing was changed", strategy.ErrRejected)
 	}

@@ -143,8 +143,10 @@ func parseSize(field, text string) (int64, error) {
 		suffix string
 		bytes  int64
 	}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40}, {"", 1}}
+	// The suffix of plain bytes is last: every text ends with it.
 	for _, u := range units {
 		digits, found := strings.CutSuffix(text, u.suffix)
+		// Divided: a product that overflowed could pass for a small one.
 		if n, err := strconv.ParseInt(digits, 10, 64); found && err == nil && n >= 0 && n <= audit.MaxMemory/u.bytes {
 			return n * u.bytes, nil
 		}

@@ -204,6 +204,7 @@ func unknownCommand(root *cobra.Command, args []string) error {
 	if err != nil || !cmd.HasSubCommands() || cmd.Args == nil {
 		return nil //nolint:nilerr // Execute tells
 	}
+	// A shell that completes asks with words that are no commands yet.
 	if len(rest) == 0 || strings.HasPrefix(rest[0], "-") || strings.HasPrefix(rest[0], cobra.ShellCompRequestCmd) {
 		return nil
 	}
@@ -286,6 +287,7 @@ func spareNegativeIDs(args []string) []string {
 	if len(args) == 0 || args[0] != "parse" && args[0] != "trace" || slices.Contains(args, "--") || !slices.ContainsFunc(args, negativeID.MatchString) {
 		return args
 	}
+	// Capped, so that what is appended is not written into the caller's arguments.
 	spared := args[:1:1]
 	var ids []string
 	for i := 1; i < len(args); i++ {

@@ -55,6 +55,7 @@ func parseCodes(cmd *cobra.Command, where *targetFlags, tag string, args []strin
 			if err == nil {
 				p, err = t.ParseCode(ctx, tag, in.text)
 			}
+			// A store that is away is no matter of this line: each that follows would fail, too.
 			if errors.Is(err, hapax.ErrInvalidID) && in.line > 0 {
 				bad++
 				fmt.Fprintln(cmd.ErrOrStderr(), errorLine(fmt.Errorf("line %d: %s", in.line, hapax.Message(err))))

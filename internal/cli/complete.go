@@ -28,6 +28,7 @@ func completeFirst(cmd *cobra.Command, where *targetFlags, names func(context.Co
 		ctx, cancel := context.WithTimeout(cmd.Context(), completeWithin)
 		defer cancel()
 		t, err := where.open(ctx, reads)
+		// An error would stand in the line that somebody is typing.
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}

@@ -57,6 +57,7 @@ func (c *credentials) tls() (*tls.Config, error) {
 		if err != nil {
 			return nil, err
 		}
+		// Authorities of the system that cannot be read are no reason to distrust those of the file.
 		if config.RootCAs, err = x509.SystemCertPool(); err != nil {
 			config.RootCAs = x509.NewCertPool()
 		}

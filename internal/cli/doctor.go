@@ -102,6 +102,7 @@ func askServer(ctx context.Context, settings *settingFlags, given string, creden
 	if given == "" {
 		address, named, err = settings.server(ctx, "")
 	}
+	// A server that nobody named may well not run: doctor is for a machine that is being set up, too.
 	if given == "" && (err != nil || !answers(ctx, address)) {
 		return []server.Diagnosis{{Harm: server.HarmNone, Part: "server", Detail: "none runs here"}}
 	}

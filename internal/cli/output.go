@@ -46,6 +46,7 @@ func (o *output) add(value any, cells ...string) error {
 	if o.json != nil {
 		return o.json.Encode(value)
 	}
+	// With the first row, so that an empty list prints nothing.
 	if o.table != nil && o.header != nil {
 		if err := o.row(o.header); err != nil {
 			return err

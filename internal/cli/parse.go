@@ -58,6 +58,7 @@ numbers restart, its period. Whether a number was issued it does not say.
 			if err == nil {
 				err = printParsed(out, layout, in.text)
 			}
+			// An output that is closed is no matter of this line: each that follows would fail, too.
 			if err != nil && in.line > 0 && exitCode(err) == exitUsage {
 				bad++
 				fmt.Fprintln(cmd.ErrOrStderr(), errorLine(fmt.Errorf("line %d: %s", in.line, hapax.Message(err))))

@@ -85,6 +85,7 @@ func changePool(cmd *cobra.Command, u use, change func(context.Context, target, 
 			out := newOutput(cmd, *asJSON, "POOL", "LAYOUT", "STATE")
 			state := "created"
 			switch {
+			// Without a tombstone there is no layout left to tell.
 			case p.Deleted && p.Layout == "":
 				state = "removed"
 			case p.Deleted:

@@ -131,6 +131,7 @@ precedence over the environment, and the environment over the file.`,
 		}
 		config.Setup = setup
 		if *printConfig {
+			// A configuration that no server would take must not become a file.
 			if err := server.Check(cmd.Context(), config); err != nil {
 				return err
 			}
@@ -231,6 +232,7 @@ func heed(ctx context.Context, lameDuck time.Duration, signals <-chan os.Signal,
 	}()
 	return ctx, left, func() {
 		close(over)
+		// Afterwards, no signal may be taken for another one: the caller goes on.
 		<-ended
 		cancel()
 	}

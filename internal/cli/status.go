@@ -170,6 +170,7 @@ func askFleet(ctx context.Context, c *remote, own *client.Budget) (*fleet, error
 			all.why = append(all.why, n.Err)
 		default:
 			all.Answered++
+			// None stands for no limit, and so is never the least.
 			if budget != nil && (all.Budget == nil || budget.Seconds < all.Budget.Seconds) {
 				all.Budget, all.Node = budget, n.Name
 			}
@@ -225,6 +226,7 @@ const mournFor = 24 * time.Hour
 // lost returns the nodes that fell silent of late, and of which no later start is known.
 func lost(all []client.Node) (lost []client.Node) {
 	later := map[string]bool{}
+	// From the latest start down: a node that came back under its name is not mourned.
 	for _, n := range slices.Backward(slices.SortedFunc(slices.Values(all), func(a, b client.Node) int { return cmp.Compare(a.Row, b.Row) })) {
 		if n.State == "silent" && n.Seen > 0 && n.Seen <= mournFor && !later[n.Name] {
 			lost = append(lost, n)

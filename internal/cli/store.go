@@ -52,11 +52,13 @@ refused by hapax store load.`,
 		defer func() { err = errors.Join(err, s.Close()) }()
 		out := cmd.OutOrStdout()
 		if *file != "" {
+			// No file is overwritten: it may be the only backup there is.
 			f, err := os.OpenFile(*file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 			if err != nil {
 				return err
 			}
 			sum, err := dump.Write(cmd.Context(), s, f)
+			// An error of the disk that comes only now leaves no dump behind either.
 			if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 				return errors.Join(err, os.Remove(*file))
 			}

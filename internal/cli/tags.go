@@ -68,6 +68,7 @@ func tagsListCommand() *cobra.Command {
 					return errorAfter(out, err)
 				}
 				for _, tag := range page {
+					// Deleted ones move the cursor, too: they count in the length of the page.
 					after = tag.Name
 					if tag.Deleted && !*all {
 						continue
@@ -148,6 +149,7 @@ the one before. Only administrators see these counts.
 				return tagMissing(err, args[0])
 			}
 			usage, err := t.Usage(ctx, args[0])
+			// Counts are for administrators only; other callers get the tag without them.
 			if err != nil && !errors.Is(err, api.ErrPermissionDenied) {
 				return err
 			}
@@ -204,6 +206,7 @@ func tagsCreateCommand() *cobra.Command {
 			if err := noZeros(flags, "start", "step", "min-step", "max-step", "delta"); err != nil {
 				return hapax.Tag{}, err
 			}
+			// The default of --kind would contradict --strategy snowflake.
 			if *strategy != "" && !flags.Changed("kind") {
 				*kind = ""
 			}

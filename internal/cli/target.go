@@ -271,6 +271,7 @@ func (f *targetFlags) openData(ctx context.Context, u use, config server.Config)
 		if !errors.Is(err, hapax.ErrStoreLocked) {
 			return nil, err
 		}
+		// A server that holds the lock answers in its place; another command ends soon, and is waited for.
 		if address, trusted := server.Announced(config.Data); address != "" && answers(ctx, address) {
 			return f.remote(ctx, address, trusted)
 		}

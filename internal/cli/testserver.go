@@ -52,6 +52,7 @@ SIGTERM or SIGINT, or with --until-eof when its standard input ends.`,
 		}
 		fmt.Fprintf(cmd.OutOrStdout(), "control %s\nready\n", world.Control)
 		ended := make(chan struct{})
+		// A test that is killed sends no signal; the end of its pipe comes all the same.
 		if *untilEOF {
 			go func() { // ends with the process
 				_, _ = io.Copy(io.Discard, cmd.InOrStdin())

@@ -98,6 +98,7 @@ number, or no store has the tag.`,
 		} else {
 			err = printTrace(cmd, merged)
 		}
+		// A node that did not answer may know the number, and its error says more than this one.
 		if err == nil && failed == nil && !merged.known() {
 			err = fmt.Errorf("nothing is known of %s where it was looked for; ask all nodes that may have issued it", req.Number)
 		}
@@ -132,6 +133,7 @@ func tracers(servers, data []string, creds *credentials, fleet bool) (all []trac
 		}
 		all = append(all, func(ctx context.Context, req client.TraceRequest) ([]client.Trace, error) {
 			address, trusted := server.Announced(dir)
+			// The file stays behind a crash, so that an address is no proof of a server.
 			if address != "" && answers(ctx, address) {
 				return traceServer(address, creds, trusted, fleet)(ctx, req)
 			}
@@ -237,6 +239,7 @@ func traceFiles(ctx context.Context, dir string, req client.TraceRequest) (clien
 		history = &h
 	}
 	var candidates []ledger.Candidate
+	// A tag that was named gets a line and a verdict even where this node was granted nothing on it.
 	if req.Tag != "" && len(found.Lines) == 0 {
 		candidates = []ledger.Candidate{{Name: witness.TagLine(req.Tag), Position: int64(id)}}
 	}

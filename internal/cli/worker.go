@@ -301,6 +301,7 @@ func (h *holding) end(gone bool) {
 	if gone {
 		_ = h.Close(ctx) // what does not get there costs the next holder a wait
 	} else {
+		// What may still run uses the worker ID, which stays taken until its time is over.
 		_ = h.Abandon(ctx)
 	}
 	_ = h.client.Close()

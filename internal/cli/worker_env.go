@@ -76,6 +76,7 @@ func parseSteps(text string) (steps []templateStep, ok bool) {
 		if end == 0 {
 			end = len(text)
 		}
+		// Of 32 bits, so that sums with a worker ID do not overflow.
 		n, err := strconv.ParseUint(text[1:end], 10, 32)
 		if err != nil || !strings.ContainsRune("+-/%", op) || n == 0 && (op == '/' || op == '%') {
 			return nil, false

@@ -70,10 +70,12 @@ func workerExec(cmd *cobra.Command, f *workerFlags, args []string, onStep string
 	if err != nil {
 		return err
 	}
+	// Before a worker ID is taken for a command that does not exist.
 	path, err := exec.LookPath(args[0])
 	if err != nil {
 		return cannotRun(args[0], err)
 	}
+	// From here on: a signal that comes before the command runs must not leave a worker ID taken.
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, handedOn...)
 	held, err := holdUnlessTold(cmd.Context(), signals, func(ctx context.Context) (*holding, error) {
@@ -113,6 +115,7 @@ func holdUnlessTold(ctx context.Context, signals <-chan os.Signal, hold func(con
 				continue
 			}
 			cancel()
+			// It was taken while the signal came, and nobody has used it.
 			if a := <-answers; a.err == nil {
 				a.held.end(true)
 			}
@@ -140,6 +143,7 @@ func environment(worker int64, vars []variable) []string {
 	env := os.Environ()
 	for _, v := range set {
 		name, _, _ := strings.Cut(v, "=")
+		// Of a name that stands twice, programs differ in which one counts.
 		env = slices.DeleteFunc(env, func(old string) bool { return strings.HasPrefix(old, name+"=") })
 		env = append(env, v)
 	}

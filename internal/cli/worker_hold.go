@@ -65,6 +65,7 @@ func workerHold(cmd *cobra.Command, f *workerFlags, file, address string, onLost
 		return err
 	}
 	if len(onLost) > 0 {
+		// Otherwise a wrong name would show when the worker ID is lost.
 		if _, err := exec.LookPath(onLost[0]); err != nil {
 			return cannotRun(onLost[0], err)
 		}
@@ -93,6 +94,7 @@ func workerHold(cmd *cobra.Command, f *workerFlags, file, address string, onLost
 	defer held.end(false) // the program may still use it
 	var ran error
 	if len(onLost) > 0 {
+		// It has what is left of the time granted: afterwards the worker ID may be another's.
 		ctx, cancel := context.WithTimeout(context.Background(), max(held.Remaining(), time.Second))
 		defer cancel()
 		hook := exec.CommandContext(ctx, onLost[0], onLost[1:]...) //nolint:gosec // it is the user's own command

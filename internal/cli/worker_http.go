@@ -112,12 +112,14 @@ func workerHandler(now func() (answeredWorker, bool), g generator) http.Handler 
 			}
 			held, ok := now()
 			holder := r.URL.Query().Get("holder")
+			// A worker ID out of a cache may be another's by now.
 			w.Header().Set("Cache-Control", "no-store")
 			switch {
 			case !isLoopbackName(name) || isWebPage(r): // a page that reached loopback, perhaps under a name of its own, would keep the ID from others
 				http.Error(w, "hapax: this is for programs of this host", http.StatusForbidden)
 			case len(holder) > maxHolder || holder == "" && (g.isClaimed || r.Method == http.MethodDelete):
 				http.Error(w, fmt.Sprintf("hapax: invalid holder of %d bytes: want /?holder=NAME, 1 to %d bytes that no other program has", len(holder), maxHolder), http.StatusBadRequest)
+			// Whatever has become of the worker ID: a program that stops has nothing to wait for.
 			case r.Method == http.MethodDelete:
 				one.giveUp(holder)
 				w.WriteHeader(http.StatusNoContent)

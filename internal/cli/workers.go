@@ -56,6 +56,7 @@ func addWorker(out *output, w api.WorkerStatus) error {
 // eachWorker calls f for the worker IDs that were ever used, of one pool or of
 // all.
 func eachWorker(ctx context.Context, t target, args []string, f func(api.WorkerStatus) error) error {
+	// A misspelt pool would otherwise look like one of which no worker ID was ever used.
 	if len(args) == 1 {
 		if err := wasUsed(ctx, t, args[0]); err != nil {
 			return err
