@@ -141,6 +141,7 @@ func slots(nodes []nodeView, chosen int, now time.Time) (at time.Time, rates, to
 		for _, s := range n.Facts.past(chosen) {
 			t := s.At + int64(math.Round(-n.Off.Seconds())) // in our own time
 			i := int64(points-1) - (newest-(t-t%every))/every
+			// A node may say anything.
 			if t < 0 || i < 0 || i >= points {
 				continue
 			}

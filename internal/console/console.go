@@ -156,6 +156,7 @@ type visit struct {
 // who returns who makes a request.
 func (c *Console) who(r *http.Request) (caller *auth.Caller, session bool, err error) {
 	p := c.opts.Policy
+	// A header, which no browser sends by itself, counts before a cookie.
 	if p.HasTokens() && len(r.Header["Authorization"]) == 0 {
 		if badge := c.sessions.badge(r); badge != "" {
 			caller, err = p.Wearer(badge)
@@ -164,6 +165,7 @@ func (c *Console) who(r *http.Request) (caller *auth.Caller, session bool, err e
 			}
 		}
 	}
+	// A session that has ended is nobody's, but the connection's certificate may be somebody's.
 	caller, err = p.Enter(r.Context(), r.RemoteAddr, r.Header["Authorization"])
 	return caller, false, err
 }

@@ -121,6 +121,7 @@ func sharedQuery(form url.Values) string {
 
 // decode fills in the rows.
 func (c *Console) decode(ctx context.Context, b *decoderBody, nodes []nodeView) error {
+	// Numbers are pasted from columns and from lists in JSON or SQL.
 	words := strings.FieldsFunc(b.Text, func(r rune) bool { return strings.ContainsRune(" \t\r\n,;\"'[]", r) })
 	if len(words) > maxDecoded {
 		return invalid("numbers", len(words), fmt.Sprintf("up to %d at a time", maxDecoded))
@@ -260,6 +261,7 @@ func guess(ids []hapax.ID, layouts []string, now time.Time) hapax.Layout {
 		worst, fits := time.Duration(0), true
 		for _, id := range ids {
 			at, err := l.Time(id)
+			// Numbers that only count would be of the first moments of any layout.
 			if _, parsed := l.Parse(id); err != nil || parsed != nil || at.After(now.Add(24*time.Hour)) || at.Before(now.AddDate(-10, 0, 0)) || at.Sub(l.Epoch()) < 24*time.Hour {
 				fits = false
 				break
@@ -296,6 +298,7 @@ func (b *decoderBody) bound(svc *service.Service) error {
 		if err != nil {
 			return 0, err
 		}
+		// The other fields are zero: this is the lowest number of the tick.
 		fields := hapax.Fields{{Name: hapax.FieldTime, Value: tick}}
 		return svc.Compose(l.String(), fields)
 	}

@@ -89,6 +89,7 @@ func (f *facts) pastOf(t tagFacts) []float32 {
 
 // own returns this node's facts.
 func (c *Console) own(ctx context.Context) facts {
+	// Before the lock, since it may wait for the store.
 	r := c.svc.Readiness(ctx)
 	f := facts{
 		Name: c.opts.Name, Address: c.opts.Address, Version: build.Product(), Now: time.Now(),

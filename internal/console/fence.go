@@ -92,6 +92,7 @@ func (c *Console) statement(b fenceBody) string {
 // speak is an operator's word for missing nodes. Without the field do, it only tells
 // what would happen.
 func (c *Console) speak(v *visit) error {
+	// Before the body is read, which may be long.
 	if err := c.may(v, "adopt", auth.Operate, ""); err != nil {
 		return err
 	}
@@ -115,6 +116,7 @@ func (c *Console) speak(v *visit) error {
 		redirect(v.w, "fence?done=spoken")
 		return nil
 	}
+	// Also with an error, which may be that nodes are missing.
 	if a.StoreID != "" {
 		b.Adoption, b.Raised = &a, a.Raised
 		if b.More = max(0, len(b.Raised)-maxRaisedShown); b.More > 0 {

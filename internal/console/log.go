@@ -154,6 +154,7 @@ func (e *entries) add(entry Entry) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i := len(e.all) - 1; i >= max(0, len(e.all)-sameWithin); i-- {
+		// Acts are listed one by one, however often they are repeated.
 		if !entry.Audit && entry.repeats(&e.all[i]) {
 			entry.Times = max(e.all[i].Times, 1) + 1
 			e.all = slices.Delete(e.all, i, i+1)

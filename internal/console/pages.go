@@ -103,6 +103,7 @@ func (c *Console) workers(v *visit) error {
 			b.Held = append(b.Held, heldRow{w, nodeWith(out.Nodes, b.Pool, w.ID, w.Holder), time.Until(w.Free)})
 		}
 	}
+	// The list has none that was never used.
 	b.Count[string(api.WorkerFree)] += b.Total - int64(len(used))
 	b.Drawn = v.URL.Query().Has("from")
 	b.Starved = b.Count[string(api.WorkerFree)] == 0

@@ -88,6 +88,7 @@ func (c *Console) nodes(ctx context.Context) (all []nodeView, more int) {
 	p := &c.peers
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	// Under the lock, so that pages that come at once wait for one question to the fleet.
 	if time.Since(p.at) >= askAgain {
 		c.askLocked(ctx)
 	}
@@ -118,6 +119,7 @@ func (c *Console) askLocked(ctx context.Context) {
 			all[i].Err = messageOf(a.Err)
 			continue
 		}
+		// A clock counts as read in the middle of the trip.
 		all[i].Facts, all[i].Off = &answers[i].Said, a.Said.Now.Sub(a.At.Add(a.Trip/2))
 	}
 	c.peers.last, c.peers.more, c.peers.at = all, more, time.Now()

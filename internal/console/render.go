@@ -106,6 +106,7 @@ func (c *Console) view(v *visit, title, name string) view {
 
 // render writes a page.
 func (c *Console) render(w http.ResponseWriter, status int, name string, v view) {
+	// Into memory first: a template that fails must not leave half a page behind a good status.
 	var b bytes.Buffer
 	if err := templates()[name].ExecuteTemplate(&b, "layout.html", v); err != nil {
 		c.opts.Logger.Error("a page of the console cannot be shown", "page", name, "err", err)

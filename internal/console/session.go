@@ -142,6 +142,7 @@ func (s *sessions) badge(r *http.Request) string {
 func (s *sessions) end(w http.ResponseWriter, r *http.Request) {
 	if id, _, ends := s.parse(r); id != "" {
 		s.mu.Lock()
+		// Cookies that are over by themselves need not be remembered: the file holds half a day's at most.
 		maps.DeleteFunc(s.kept.Ended, func(_ string, ends int64) bool { return time.Now().Unix() >= ends })
 		s.kept.Ended[id] = ends
 		s.keepLocked()
@@ -177,6 +178,7 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 func (c *Console) logout(w http.ResponseWriter, r *http.Request) {
 	caller, _, err := c.who(r)
 	c.svc.Attempted(auth.NewContext(r.Context(), caller, r.RemoteAddr), "log out", err)
+	// Whoever it was: a cookie that is good no more is taken back, too.
 	c.sessions.end(w, r)
 	redirect(w, "login")
 }

@@ -197,6 +197,7 @@ func (w *watcher) trailLocked(rates map[string]float64, at int64) {
 		}
 	}
 	for name, t := range w.trails {
+		// Tags that are closed, too: with the rate 0, their trails end after ten minutes.
 		if t.take(rates[name], at); t.sum() == 0 {
 			delete(w.trails, name)
 		}

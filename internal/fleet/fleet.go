@@ -91,6 +91,7 @@ func New(o Options) *Fleet {
 	}
 	f.web = &http.Client{
 		Transport: transport, Timeout: Timeout,
+		// No redirect is followed: a question's code is for the address that was asked.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	f.Tell(aboutStatus, f.tellStatus)
@@ -137,6 +138,7 @@ func worth(all []witness.Node) []witness.Node {
 		if n.State != "silent" {
 			return false
 		}
+		// Of the starts of a node that fell silent, the last one tells enough.
 		old := living[n.Name] || ended[n.Name]
 		ended[n.Name] = true
 		return old
@@ -176,6 +178,7 @@ type Answer[T any] struct {
 // Ask asks nodes one question all at once, and returns an answer for each. This node's row gets an
 // empty one.
 func Ask[T any](ctx context.Context, f *Fleet, rows []witness.Node, about string, q url.Values) []Answer[T] {
+	// The console keeps the answers for other pages, too, when the one that asked is left.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout)
 	defer cancel()
 	values := url.Values{"about": {about}}
@@ -243,6 +246,7 @@ func (f *Fleet) ask(ctx context.Context, address, query string) ([]byte, error) 
 	if len(f.key) == 0 {
 		return body, nil
 	}
+	// Until it has shown the key, nothing that it says is used.
 	if f.opts.TLS != nil {
 		err = f.key.shown(asked, body, res.Header.Get(Header))
 	} else {
@@ -260,6 +264,7 @@ var ErrNothing = errors.New("it has nothing to say about that")
 // mayAsk checks an address that stands in the store.
 func (f *Fleet) mayAsk(address string) error {
 	host, port, err := net.SplitHostPort(address)
+	// It becomes a part of a URL, and anybody who may write rows has chosen it.
 	if err != nil || host == "" || port == "" || strings.ContainsAny(address, "/?#@\\ ") {
 		return fmt.Errorf("its row has no address that can be asked; set advertise there")
 	}
@@ -297,6 +302,7 @@ var metadataIPv6 = netip.MustParseAddr("fd00:ec2::254")
 
 // mayDial is mayReach for the address of a name.
 func (f *Fleet) mayDial(_, address string, _ syscall.RawConn) error {
+	// A name may lead elsewhere at each look-up: the address that is dialled counts.
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return err

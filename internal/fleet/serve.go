@@ -19,6 +19,7 @@ func (f *Fleet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	var asked *question
 	if header := r.Header.Get(Header); header != "" && len(f.key) > 0 {
+		// For this node's own address: a question that was recorded on its way to another proves nothing.
 		q, ok := f.key.proves(header, f.opts.Address, r.URL.RawQuery)
 		if !ok {
 			http.Error(w, "another fleet key, or another address than this node's", http.StatusForbidden)
