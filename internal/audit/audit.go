@@ -213,6 +213,7 @@ func (a *audit) stat() (size int64, err error) {
 			}
 		}
 		infos = append(infos, info)
+		// A pipe gives its bytes once.
 		a.again[i] = info.Mode().IsRegular()
 		known = known && a.again[i]
 		size += info.Size()
@@ -259,6 +260,7 @@ func (a *audit) tell() (stop func()) {
 func (a *audit) readAll(ctx context.Context, r *reader, work func(blocks <-chan *block, done func(*block)) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	// Two for each core, one at work and one that waits, and one for the reader.
 	blocks := 2*a.cores + 1
 	r.files, r.form, r.header, r.read, r.blockSize = a.files, a.form, a.header, &a.read, a.blockSize
 	r.free, r.full = make(chan *block, blocks), make(chan *block, blocks) // no block ever waits for room
@@ -317,6 +319,7 @@ func (a *audit) invalid(file int, line int64, text []byte) {
 	v := &a.report.Invalid
 	v.Lines++
 	v.List = append(v.List, InvalidLine{Place{a.files[file], line}, string(text[:min(len(text), maxText)]), file})
+	// Cut once in a while: a file of nothing but such lines is not kept.
 	if len(v.List) > 2*a.opts.Show+100 {
 		v.trim(a.opts.Show)
 	}
@@ -325,6 +328,7 @@ func (a *audit) invalid(file int, line int64, text []byte) {
 // merge counts what is in the runs.
 func (a *audit) merge(ctx context.Context) error {
 	r := &a.report
+	// Not nil, so that JSON shows lists where there is nothing to list.
 	r.Duplicates.List, r.Unreadable = []Finding{}, append([]Unreadable{}, r.Unreadable...)
 	r.Invalid.List = append([]InvalidLine{}, r.Invalid.List...)
 	if !a.opts.Layout.IsZero() {
@@ -373,6 +377,7 @@ func (a *audit) merge(ctx context.Context) error {
 
 func (a *audit) mergeSpan(ctx context.Context, part span) (*tally, error) {
 	t := newTally(a.opts.Show, a.opts.Layout, a.granted)
+	// A run without a key of the span would take the memory of a cursor all the same.
 	within := slices.DeleteFunc(slices.Clone(a.sorted.list), func(r run) bool {
 		return r[len(r)-1].last < part.from || r[0].first > part.upTo
 	})

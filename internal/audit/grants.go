@@ -149,6 +149,7 @@ func (r *grantReader) add(text, name string, n int) error {
 	known, ok := r.nodes[node]
 	if !ok {
 		known = int32(len(r.grants.nodes))
+		// Without the rest of its line, which would stay in memory with it.
 		node = strings.Clone(node)
 		r.nodes[node] = known
 		r.grants.nodes = append(r.grants.nodes, node)

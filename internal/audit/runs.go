@@ -65,6 +65,7 @@ func (s *runs) extend(r run, keys []uint64) (run, error) {
 		case err != nil:
 			return nil, err
 		case inMemory:
+			// As long as it is: packed has room for the widest keys, and is filled again.
 			p.packed = append(make([]byte, 0, len(packed)), packed...)
 		default:
 			if _, err := s.file.WriteAt(packed, p.at); err != nil {

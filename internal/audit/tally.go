@@ -138,6 +138,7 @@ func (t *tally) take(keys []uint64) {
 	}
 	if t.numbers == 0 {
 		t.first = keys[0]
+		// Another one, lest the first be taken for a repetition.
 		t.last = ^keys[0]
 	}
 	t.numbers += int64(len(keys))

@@ -93,6 +93,7 @@ func Copy(ctx context.Context, from, to Place, o CopyOptions) (sum Summary, err 
 	if found, err := t.StoreID(ctx); err != nil || found != id {
 		return sum, cmp.Or(err, fmt.Errorf("%w: the store that is made in %s is %s", hapax.ErrStoreReplaced, to.URL, found))
 	}
+	// Before FROM is retired: a place that cannot be shut would leave the fleet without a store.
 	if err := t.shut(ctx); err != nil {
 		if gone != nil {
 			err = fmt.Errorf("%w, with --anew", err)
@@ -113,6 +114,7 @@ func Copy(ctx context.Context, from, to Place, o CopyOptions) (sum Summary, err 
 		}
 		return err
 	}
+	// A step that looked for the fence before FROM was retired may not have ended yet.
 	if q, ok := s.(driver.Quieting); ok {
 		if err := q.Quiet(ctx); err != nil {
 			return sum, again(fmt.Errorf("%w: a transaction is open in %s; it has to end first", err, from.URL))

@@ -39,6 +39,7 @@ func Write(ctx context.Context, s Store, to io.Writer) (sum Summary, err error) 
 		return sum, err
 	}
 	err = eachRow(ctx, s, func(table string, row driver.Row) error {
+		// A row that cannot be loaded is found out now, and not when the dump is needed.
 		if err := driver.CheckRow(driver.Key{Table: table, Name: row.Name}, row.Value); err != nil {
 			return err
 		}

@@ -44,6 +44,7 @@ func (t *target) reopen(ctx context.Context, to Place) (err error) {
 // is closed. It is closed from the moment in which it is there. A store that anybody can open is returned as
 // it was found, and nothing has been written to it. With only, no store is made.
 func establish(ctx context.Context, to Place, f driver.Founding, only bool, mine func(closed string) bool) (t target, err error) {
+	// Between the look and the opening somebody else may make a store there, or remove it.
 	for range 3 {
 		looked, err := to.Look(ctx)
 		if err == nil {
@@ -72,6 +73,7 @@ func establish(ctx context.Context, to Place, f driver.Founding, only bool, mine
 			}
 			return t, err
 		}
+		// The next round opens it as what it is from here on: closed.
 		if err := made.Close(); err != nil {
 			return t, err
 		}

@@ -71,6 +71,7 @@ func (t *target) takeOver(ctx context.Context, to Place, closed, id string, wron
 	if err := t.shut(ctx); err != nil {
 		return err
 	}
+	// Once more under the fence, since somebody may have used the store between the look and this.
 	if tables, err = used(ctx, t.Store); err != nil || len(tables) > 1 { // the fence is one
 		_, undone := t.SwapRow(ctx, driver.TableFence, driver.RowFence, t.fence, nil)
 		if err == nil {
@@ -103,6 +104,7 @@ func (t target) fill(ctx context.Context, from io.Reader, checked Summary, lines
 			return fence, rows.flush(ctx)
 		case linesOnly && !driver.IsLine(row.Key):
 		case row.Key == driver.Key{Table: driver.TableFence, Name: driver.RowFence}:
+			// The rows are loaded under a fence of their own, in whose place this one comes at the end.
 			fence = row.Value
 		default:
 			if err := rows.add(ctx, row); err != nil {

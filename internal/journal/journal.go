@@ -223,6 +223,7 @@ func (j *Journal) Buffer(fields ...string) {
 		return
 	}
 	j.addLocked(fields)
+	// Not while it fails: the loop tries again, and each record would, too.
 	if len(j.tail) > maxTail/8 && j.trouble == nil {
 		j.flushLocked()
 	}
@@ -269,6 +270,7 @@ func (j *Journal) addLocked(fields []string) {
 		j.loseLocked(1, j.opts.Now())
 		return
 	}
+	// Before it, since the gap is there.
 	j.sayLocked()
 	j.putLocked(fields)
 }
@@ -392,6 +394,7 @@ func (j *Journal) sync() error {
 	if dirty && file != nil {
 		errs = append(errs, file.Sync())
 	}
+	// A new file outlives a power loss only once its directory is synced, too.
 	if len(retired) > 0 || dirty && trouble == nil {
 		errs = append(errs, syncDir(j.dir))
 	}

@@ -109,6 +109,7 @@ func Scan(ctx context.Context, file io.Reader, growing bool, f func(record []byt
 		line, err := r.ReadSlice('\n')
 		switch {
 		case errors.Is(err, bufio.ErrBufferFull):
+			// No record is so long; the rest of the line is none, either.
 			for errors.Is(err, bufio.ErrBufferFull) {
 				_, err = r.ReadSlice('\n')
 			}

@@ -139,6 +139,7 @@ func (f *finder) record(text []byte) error {
 		first = []byte(line)
 	}
 	tag, isTag := bytes.CutPrefix(first, []byte(witness.TagLine("")))
+	// The first record of all is read whatever it is of: it tells since when there is a ledger.
 	if !f.found.Since.IsZero() && !f.wanted(tag, first, isTag) {
 		return nil
 	}
@@ -255,6 +256,7 @@ func (f *finder) note(fields []string, g hapax.Grant, at time.Time, position int
 			By: By{fields[7], fields[8]}, Holder: fields[9],
 		})
 	case Offered, Back:
+		// It is of the latest grant: a number is granted again only after it went back.
 		if n := len(l.Grants); n > 0 && l.Grants[n-1].Given != Back {
 			l.Grants[n-1].Given, l.Grants[n-1].GivenAt = what, at
 		}

@@ -218,6 +218,7 @@ func keyRef(key hapax.GrantKey) string {
 	if key == "" {
 		return ""
 	}
+	// Not the key itself, with which any reader of the files could hand back.
 	sum := sha256.Sum256([]byte(key))
 	return hex.EncodeToString(sum[:8])
 }

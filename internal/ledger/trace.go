@@ -143,6 +143,7 @@ func (t *judgment) line(c Candidate, found FoundLine, history *strategy.HistoryF
 			l.Time = new(c.Layout.TimeOf(c.Position))
 		}
 	}
+	// The grants are of other numbers than the one that was shown.
 	if c.Facts.Maker != "" {
 		found.Grants = nil
 	}
