@@ -160,6 +160,7 @@ func (s *Rows[T]) Tags(ctx context.Context, after string, limit int) ([]hapax.Ta
 		}
 	}
 	s.usedMu.Unlock()
+	// One by one, since a row may have come after the page was read.
 	for _, name := range missing {
 		if _, err := table.Tag(ctx, name); !errors.Is(err, hapax.ErrTagNotFound) {
 			continue // it is there, and cannot be used now

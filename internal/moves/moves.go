@@ -190,8 +190,10 @@ const defaultMargin = 10
 // the tag's steps).
 func Above(mark, step, margin int64) (int64, error) {
 	if margin == 0 {
+		// A foreign step may be any number, of which ten could overflow.
 		margin = defaultMargin * min(step, hapax.MaxStep)
 	}
+	// By a difference, since the sum could overflow.
 	if margin < 0 || mark >= hapax.MaxMark-margin {
 		return 0, &hapax.ValueError{Field: "margin", Value: margin, Allowed: fmt.Sprintf("0 to what is left above mark %d", mark), Err: hapax.ErrInvalidArgument}
 	}

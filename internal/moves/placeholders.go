@@ -28,6 +28,7 @@ func (p Placeholders) fill(text string, depth int, done *int) string {
 	for {
 		before, rest, found := strings.Cut(text, "${")
 		name, after, closed := strings.Cut(rest, "}")
+		// A value that holds itself, or grows with each one put in, ends at a bound and stays unfilled.
 		if !found || !closed || depth == 0 || *done == maxReplace || b.Len() > maxFilled {
 			return b.String() + text
 		}

@@ -143,6 +143,7 @@ func whole(v bson.RawValue) (int64, bool) {
 		return n, n >= 0
 	case bson.TypeDouble:
 		f := v.Double()
+		// Above it, a double does not hold every whole number.
 		return int64(f), f >= 0 && f <= 1<<53 && f == math.Trunc(f)
 	default:
 		return 0, false
@@ -156,6 +157,7 @@ func Merge(all []Document) map[string]Document {
 	for _, d := range all {
 		was, there := merged[d.Tag]
 		switch {
+		// One document that cannot be used keeps the tag from being carried over by another.
 		case there && was.Err != nil:
 			continue
 		case there && d.Err == nil && was.Max >= d.Max:
@@ -182,6 +184,7 @@ func Close(ctx context.Context, c *mongo.Collection, tag string) error {
 	if errors.Is(err, mongo.ErrNoDocuments) {
 		_, err = c.InsertOne(ctx, bson.D{{Key: "_id", Value: tag}, {Key: fieldTag, Value: tag}, {Key: fieldMax, Value: textMoved}, {Key: fieldMoved, Value: int64(0)}})
 	}
+	// A document that has come meanwhile is closed below, as others are.
 	if err != nil && !mongo.IsDuplicateKeyError(err) {
 		return unavailable(err)
 	}

@@ -63,6 +63,7 @@ func (w *Writer) run() {
 	failing := false
 	for {
 		err := w.flush(w.ending)
+		// The writer's own end is no failure of the collection.
 		if (err != nil) != failing && w.ending.Err() == nil {
 			failing = err != nil
 			w.tell(err)
@@ -70,6 +71,7 @@ func (w *Writer) run() {
 		wake := w.wake
 		var again <-chan time.Time
 		if err != nil {
+			// Grants must not hasten the next attempt.
 			wake, again = nil, time.After(retryEvery)
 		}
 		select {
@@ -89,6 +91,7 @@ func (w *Writer) flush(ctx context.Context) error {
 	w.mu.Unlock()
 	var failed error
 	for _, d := range batch {
+		// One failure is enough: each of the others could wait for its whole time, too.
 		if failed == nil {
 			failed = w.write(ctx, d)
 		}
@@ -109,5 +112,6 @@ func (w *Writer) write(ctx context.Context, d Document) error {
 func (w *Writer) Close(ctx context.Context) error {
 	w.end()
 	<-w.done
+	// Only now: what the goroutine could not write is pending again.
 	return w.flush(ctx)
 }

@@ -141,6 +141,7 @@ func (s *Session) Get(ctx context.Context, node string) (Content, error) {
 		if err != nil {
 			return Content{}, err
 		}
+		// Not nil even where the node is empty: nil stands for no node.
 		return Content{append([]byte{}, raw...), stat.Version}, nil
 	})
 	if errors.Is(err, zk.ErrNoNode) {

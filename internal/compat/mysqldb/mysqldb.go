@@ -111,6 +111,7 @@ func config(rawURL string) (*mysql.Config, error) {
 	}
 	ca := query.Get("tls_ca")
 	query.Del("tls_ca")
+	// Parameters alone: in a name or a password, nothing can be read as another part of the DSN.
 	cfg, err := mysql.ParseDSN("/?" + query.Encode())
 	if err != nil {
 		return nil, fmt.Errorf("%w: database URL: %w", hapax.ErrInvalidArgument, err)
@@ -195,6 +196,7 @@ func (c *connector) check(ctx context.Context, conn driver.Conn) error {
 			return fmt.Errorf("%w: the server has %s = %s; use the primary", hapax.ErrStoreUnsafe, name, v)
 		}
 	}
+	// Of a cluster any member may answer, and a crash of one loses nothing that it acknowledged.
 	cluster := vars["wsrep_on"] == "ON" || vars["group_replication_group_name"] != ""
 	identity := vars["server_uuid"] + "/" + vars["server_id"]
 	var lossy []string
@@ -323,6 +325,7 @@ func (d *DB) Probe(ctx context.Context, what, query string) error {
 func (d *DB) Others(ctx context.Context) (n int, unseen string, err error) {
 	limited, cancel := d.Limit(ctx)
 	defer cancel()
+	// The bound is read here and not at the end: the next line changes it.
 	defer d.SQL.SetMaxOpenConns(d.SQL.Stats().MaxOpenConnections)
 	d.SQL.SetMaxOpenConns(1) // closes the idle ones, which would count
 	const privileged = `SELECT CURRENT_USER(), COUNT(*) FROM information_schema.USER_PRIVILEGES WHERE PRIVILEGE_TYPE = 'PROCESS'
@@ -353,6 +356,7 @@ func (d *DB) Others(ctx context.Context) (n int, unseen string, err error) {
 func Quote(s string) string {
 	b := []byte{'\''}
 	for i := range len(s) {
+		// The sql_mode that config sets leaves the backslash an escape.
 		if s[i] == '\'' || s[i] == '\\' {
 			b = append(b, s[i])
 		}

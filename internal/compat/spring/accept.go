@@ -79,6 +79,7 @@ func preferred(accept string) string {
 		}
 		q := 1.0
 		if v, ok := params["q"]; ok {
+			// In this form, NaN is refused, too.
 			if q, err = strconv.ParseFloat(v, 64); err != nil || !(q >= 0 && q <= 1) {
 				continue
 			}

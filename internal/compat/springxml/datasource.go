@@ -27,12 +27,14 @@ func (d *Document) DataSource() *moves.Database {
 
 // isDataSource reports whether a bean, or a parent of it, has a JDBC URL.
 func (d *Document) isDataSource(b *Bean) bool {
+	// Beans may be each other's parents in a file that Spring would refuse.
 	for range maxNested {
 		for _, p := range b.Properties {
 			if p.Name != "url" && p.Name != "jdbcUrl" || p.Value.kind != isText {
 				continue
 			}
 			text := d.fill(p.Value.text)
+			// A placeholder without a value here may stand for a JDBC URL.
 			return strings.HasPrefix(text, "jdbc:") || strings.Contains(text, "${") || strings.HasSuffix(b.Class, "DataSource")
 		}
 		if b = d.named(b.parent); b == nil {

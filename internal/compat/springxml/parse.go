@@ -81,8 +81,10 @@ func parse(data []byte) (*Element, error) {
 		return nil, err
 	}
 	d := xml.NewDecoder(bytes.NewReader(data))
+	// inUTF8 has done it.
 	d.CharsetReader = func(_ string, in io.Reader) (io.Reader, error) { return in, nil }
 	for {
+		// Raw: the decoder would put the addresses of schemas in the place of prefixes.
 		token, err := d.RawToken()
 		if errors.Is(err, io.EOF) && len(stack) == 0 && root != nil {
 			return root, nil
@@ -140,6 +142,7 @@ func inUTF8(data []byte) ([]byte, error) {
 	case "utf-8", "utf8":
 		return data, nil
 	case "iso-8859-1", "latin1":
+		// Each byte is the letter of its number.
 		other = 0
 	case "us-ascii", "ascii", "gbk", "gb2312", "gb18030", "windows-1252":
 	default:

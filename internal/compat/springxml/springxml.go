@@ -96,6 +96,7 @@ func (d *Document) bytes(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer in.Close()
+	// One more than is read, by which a file that is too long shows.
 	return io.ReadAll(io.LimitReader(in, MaxBytes+1))
 }
 
@@ -122,6 +123,7 @@ func (d *Document) file(path string, data []byte) error {
 	if err != nil {
 		return err
 	}
+	// Files may import each other.
 	if d.read[full] {
 		return nil
 	}
@@ -302,6 +304,7 @@ func (d *Document) Secret(where string, v Value) string {
 			return d.Text(where, v)
 		}
 		name, _, _ = strings.Cut(name, ":")
+		// The secret itself stands under this name, in a file of properties.
 		d.account.Note(moves.Hidden, name)
 		rest = after
 	}

@@ -85,6 +85,7 @@ func (m monitor) Cache(ctx context.Context) ([]routes.CacheRow, error) {
 	}
 	for tag, g := range m.board.all() {
 		r := routes.CacheRow{Name: tag, Init: g.current.Len() > 0, Next: g.next.Len() > 0, Value0: g.current.Lo, Max0: g.current.Hi, Step0: g.current.Len()}
+		// Events and the last number are not of one instant: it may be of another segment.
 		if last, ok := m.svc.Last(tag); ok && int64(last) >= g.current.Lo && int64(last) < g.current.Hi {
 			r.Value0 = int64(last) + 1
 		}

@@ -135,6 +135,7 @@ reports nothing and goes on issuing: make sure that the process of each node has
 func retire(ctx context.Context, c mount.Called, tree *leaf.Tree, silent time.Duration, apply bool) error {
 	nodes, err := tree.Nodes(ctx)
 	if err == nil {
+		// All names are judged before the first node goes.
 		nodes, err = chosenNodes(nodes, c.Args, silent)
 	}
 	if err != nil {

@@ -154,6 +154,7 @@ type watched struct {
 
 // ExtendWorker implements hapax.WorkerStore.
 func (w watched) ExtendWorker(ctx context.Context, l hapax.Lease, layout hapax.Layout, term hapax.Term) (hapax.Lease, error) {
+	// Not opened for this: ZooKeeper may be away, and what was granted goes on without it.
 	if tree, open := w.tree.Peek(); open {
 		if why := tree.Disturbed(); why != nil {
 			return l, fmt.Errorf("%w: %w", hapax.ErrLeaseLost, why)
@@ -219,6 +220,7 @@ func (o oneTag) Next(ctx context.Context, _ string) (hapax.ID, error) {
 		defer cancel()
 	}
 	id, err := o.svc.Next(ctx, o.tag)
+	// Written only when it changes: calls at the same time would contend for it.
 	if away := errors.Is(err, hapax.ErrStoreUnavailable); away != o.away.Load() {
 		o.away.Store(away)
 	}

@@ -67,6 +67,7 @@ func (s sources) change(ctx context.Context, name string, closed bool, write fun
 	once := func(tx *redis.Tx) error {
 		h, err := readHash(ctx, tx, key)
 		switch {
+		// It is as it is to be, as after a move that was cut off; one that is open may have gone on since.
 		case err != nil || h != nil && h.closed != closed:
 			return err
 		case h == nil:

@@ -302,6 +302,7 @@ func (m imported) back(ctx context.Context, s sources, to moves.Target, o mount.
 		if err != nil {
 			return err
 		}
+		// A mark is the next number, and cur the last that was taken.
 		t.Before, t.After, t.Closed = mark, mark-1, false
 		return m.reopen(ctx, s, t.Tag.Name, mark-1)
 	}, progress)
@@ -337,6 +338,7 @@ func (m imported) watch(ctx context.Context, s sources, long time.Duration) (map
 	var signs []string
 	for _, name := range slices.Sorted(maps.Keys(rows)) {
 		was, is := before[name], rows[name]
+		// A tag that came meanwhile was made by a service that runs.
 		if was == nil || was.used != is.used {
 			signs = append(signs, fmt.Sprintf("tag %s goes on: %s", name, is))
 		}

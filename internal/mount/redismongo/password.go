@@ -12,6 +12,7 @@ func splitURL(raw string) (scheme, user, rest string, ok bool) {
 	if i := strings.IndexAny(rest, "/?"); i >= 0 {
 		end = i
 	}
+	// The last: a password may have one that is not escaped.
 	if at := strings.LastIndexByte(rest[:end], '@'); at >= 0 {
 		user, rest = rest[:at], rest[at+1:]
 	}
@@ -41,5 +42,6 @@ func joinPassword(raw, password string) string {
 		return raw
 	}
 	name, _, _ := strings.Cut(user, ":")
+	// QueryEscape makes a plus sign of a space, which is a plus sign in a password.
 	return scheme + "://" + name + ":" + strings.ReplaceAll(url.QueryEscape(password), "+", "%20") + "@" + rest
 }

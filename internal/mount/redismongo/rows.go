@@ -116,6 +116,7 @@ func (s sources) all(ctx context.Context) (map[string]*row, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the hashes: %w: redis: %w", hapax.ErrStoreUnavailable, err)
 	}
+	// The scan passes over keys that are no hashes; under the name of a document one is a mistake to be told.
 	for name := range rows {
 		names[name] = true
 	}
@@ -160,6 +161,7 @@ func (s sources) addHash(ctx context.Context, name string, r *row) (bool, error)
 	h, err := readHash(ctx, s.rdb, s.prefix+name+s.suffix)
 	switch {
 	case errors.Is(err, hapax.ErrInvalidArgument):
+		// It is listed with its mistake: the other tags can be carried over.
 		r.err = errors.Join(r.err, err)
 		return true, nil
 	case err != nil:
@@ -191,6 +193,7 @@ func (s sources) names(ctx context.Context) (map[string]bool, error) {
 	}
 	go func() {
 		defer close(found)
+		// A scan of a cluster sees the keys of one node alone.
 		if c, ok := s.rdb.(*redis.ClusterClient); ok {
 			scanned <- c.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return scan(ctx, node) })
 			return

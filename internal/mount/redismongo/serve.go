@@ -44,6 +44,7 @@ func (p *part) Open(ctx context.Context, h *mount.Host) error {
 	}
 	h.Defer(rdb.Close)
 	redisstore.LogTo(h.Log)
+	// Through the ledger: else a trace would know nothing of these segments.
 	store := ledger.Store{Store: h.Store, Ledger: h.Ledger}
 	if r.Store != "" {
 		w, err := h.Witness(name)
@@ -94,6 +95,7 @@ func (r *Settings) note(store ledger.Store, h *mount.Host) (noting, error) {
 	if err != nil {
 		return noting{}, mount.Errorf(err, "compat.redismongo.collection_url")
 	}
+	// Before the writer's end, which needs it: what is deferred last is closed first.
 	h.Defer(func() error { return db.Client().Disconnect(context.Background()) })
 	writer := collection.NewWriter(db.Collection(r.Collection), func(err error) {
 		if err != nil {

@@ -159,6 +159,7 @@ func (r *Settings) check(p *mount.Plan) error {
 	if store := cmp.Or(r.Store, p.Store); p.Stores.Volatile(store) {
 		return mount.Invalid("redismongo.store", store, "a store that outlives the server: Redis remembers numbers that this one would grant again")
 	}
+	// An embedded store is locked by the first that opens it, even against the same process.
 	if file := p.Stores.File(r.Store); file != "" && filepath.Clean(file) == filepath.Clean(p.Stores.File(p.Store)) {
 		return mount.Invalid("redismongo.store", r.Store, "none where it is the server's own store")
 	}

@@ -160,6 +160,7 @@ func (r *Settings) register(ctx context.Context, h *mount.Host) error {
 	if part == "" {
 		pool.Workers = text
 	} else {
+		// Into a new map: the one at hand is the configuration's own.
 		parts := map[string]string{part: text}
 		maps.Copy(parts, pool.Parts)
 		pool.Parts = parts

@@ -125,11 +125,13 @@ type hashTokens map[string]map[[sha256.Size]byte]bool
 
 // Allows implements routes.Tokens.
 func (h hashTokens) Allows(token, bizType string) bool {
+	// By its hash: the time of a look-up tells nothing of a token.
 	return token != "" && h[bizType][sha256.Sum256([]byte(token))]
 }
 
 func (t *Settings) hashes() (hashTokens, error) {
 	all := hashTokens{}
+	// In order, so that of several mistakes the same one is told at each start.
 	for _, bizType := range slices.Sorted(maps.Keys(t.Tokens)) {
 		field := "tinyid.tokens." + bizType
 		if err := hapax.ValidateName("tag", bizType); err != nil {
@@ -175,6 +177,7 @@ type databases struct {
 
 // Close closes both.
 func (d databases) Close() error {
+	// They are read anew from the store, until they are closed.
 	d.tokens.Close()
 	return d.Store.Close()
 }
@@ -236,6 +239,7 @@ func (p *part) databases(ctx context.Context) (databases, error) {
 // Answer implements mount.Mount.
 func (p *part) Answer(own *service.Service) ([]mount.Answer, error) {
 	o := routes.Options{ContextPath: p.settings.ContextPath, MaxWait: min(p.host.MaxWait, time.Minute), Failed: func(err error) { own.Failed(name, err) }}
+	// A connection that has shown a good token is not among those that make room for others.
 	o.Known = func(ctx context.Context) { auth.ConnFromContext(ctx).Vouch() }
 	issuing := own
 	if p.table != nil {

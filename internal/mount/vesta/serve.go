@@ -136,6 +136,7 @@ func (p *part) serve(l net.Listener) error {
 	var wrong error
 	select {
 	case err := <-served:
+		// Consumers must not be sent to a server that serves no more.
 		if p.end(); !errors.Is(err, dubbo.ErrServerClosed) {
 			wrong = fmt.Errorf("the central server of Vesta: %w", err)
 		}

@@ -114,6 +114,7 @@ func (v *Settings) Mount(p *mount.Plan) (mount.Mount, error) {
 		return nil, mount.Invalid("vesta.dubbo", v.Dubbo, "the address of the central server, such as 127.0.0.1:20880, to be registered")
 	}
 	if v.Registry != "" {
+		// At 0.0.0.0 it listens, and no consumer reaches it.
 		if at, err := netip.ParseAddrPort(v.advertised(v.Dubbo)); err != nil || at.Addr().IsUnspecified() {
 			return nil, mount.Invalid("vesta.advertise", v.Advertise, "the IP address and port that consumers reach, such as 10.0.0.5:20880")
 		}

@@ -134,6 +134,7 @@ func (c *Config) beans(d *springxml.Document, id string) error {
 	d.From("uid-generator's own", b, packages...)
 	cached := b.Is() == "CachedUidGenerator"
 	d.Claim(b, takers, nil)
+	// The class decides: a setting of the cached generator alone has no effect on the other one.
 	c.Cached = cached
 	if c.Table == "" {
 		if db := d.DataSource(); db != nil {
@@ -178,6 +179,7 @@ func (c *Config) properties(s *moves.Settings) error {
 	if known == 0 {
 		return fmt.Errorf("%w: there is no setting of uid-generator, such as timeBits, among the properties", hapax.ErrInvalidArgument)
 	}
+	// Properties name no class, and only the cached generator has this setting.
 	c.Cached = c.Cached || c.BoostPower > 0
 	switch {
 	case c.Table != "":
@@ -185,6 +187,7 @@ func (c *Config) properties(s *moves.Settings) error {
 	case len(urls) > 1:
 		s.Refusef(urls[1], "there are several databases, this and that of %s: give the one that is meant as --table", urls[0])
 	case len(urls) == 1:
+		// The account stands beside the URL, under the same beginning.
 		at := urls[0][:strings.LastIndexByte(urls[0], '.')+1]
 		_, url := s.Take(urls[0])
 		_, user := s.Take(at+"username", at+"user")
@@ -239,6 +242,7 @@ func NewPlan(c Config, used *plan.Span, w plan.Wishes) (Plan, error) {
 		if p.Layout, err = plan.Disjoint(w, *used); err == nil {
 			p.Values, err = plan.Values(p.Layout, p.From)
 		}
+		// Looked at once more, apart from the search: it is printed as a proof.
 		if err == nil && p.Values.Overlaps(*used) {
 			err = fmt.Errorf("%w: %d to %d is not outside of %d to %d", hapax.ErrInternal, p.Values.Min, p.Values.Max, used.Min, used.Max)
 		}

@@ -247,6 +247,7 @@ func (r *reader) provider(c *Config) {
 	for _, name := range []string{machine, machines, addresses, dbURL, dbName, dbUser, dbSecret} {
 		if uses != nil && v[name] != "" && !slices.Contains(uses, name) {
 			r.account.Note("Without effect with this provider of machine IDs", r.from[name])
+			// It would otherwise count below as a second source of the machine ID.
 			delete(v, name)
 		}
 	}
