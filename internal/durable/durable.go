@@ -64,6 +64,7 @@ func Replace(disk Disk, path string, content func(*os.File) ([]byte, error)) err
 	if err == nil {
 		err = f.Sync()
 	}
+	// Before the rename: Windows renames no file that is open.
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}

@@ -128,6 +128,7 @@ func (g *Gate) enter(cut func()) (p *Pass, displaced func(), wait time.Duration)
 			return nil, nil, judgeEvery
 		}
 		oldest := first.Value.(*Pass)
+		// Cut by the caller, without the lock. The place is free at once, whenever the connection ends.
 		displaced = oldest.cut
 		oldest.leaveLocked()
 	}
@@ -196,6 +197,7 @@ func (g *Gate) sent(p *Pass, n int64, now time.Time) time.Duration {
 	if over <= 0 {
 		return 0
 	}
+	// What is over is on all strangers' account, and not on the connection's a second time.
 	p.sent = freeBytes
 	if g.due.Before(now) {
 		g.due = now

@@ -106,6 +106,7 @@ func (c *Context) Rest() bool {
 		return false
 	}
 	c.timer.Stop()
+	// The parent's end may be on its way already: it finds another channel then, and closes none.
 	c.unhook()
 	c.waiting, c.unhook, c.timer = nil, nil, nil
 	c.looking.Store(false)

@@ -24,6 +24,7 @@ func hasLeft(raw syscall.RawConn) bool {
 	err := raw.Control(func(fd uintptr) {
 		p := pollFD{fd: int32(fd), events: pollRdHup}
 		var now syscall.Timespec
+		// Raw, past the scheduler: with no time to wait, it returns at once.
 		n, _, _ := syscall.RawSyscall6(syscall.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, uintptr(unsafe.Pointer(&now)), 0, 0, 0)
 		gone = n == 1 && p.revents&(pollErr|pollHup|pollRdHup) != 0
 	})

@@ -251,6 +251,7 @@ func (s *site) target(p *page, link string, picture bool) (string, error) {
 		s.files[file] = data
 		return relative(p, file), nil
 	}
+	// The rest of the tree is not at hand here; Render, over all of it, finds dead links.
 	if s.below != "" {
 		return source + path.Join(s.below, file), nil
 	}

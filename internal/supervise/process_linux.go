@@ -61,6 +61,7 @@ func (r *reaper) start(path string, args []string, attr *syscall.ProcAttr) (pid 
 			}
 		}()
 	})
+	// Before it is started: a child that ends at once would be reaped as nobody's.
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	pid, err = syscall.ForkExec(path, args, attr) //nolint:gosec // the command that the user asked for
@@ -159,6 +160,7 @@ func (c *command) letGo() error {
 // the command's arguments. It returns only where it cannot be run.
 func Begin(args []string) int {
 	const gate, complain = 3, 4
+	// The command has no use for them, and that complain is closed tells the supervisor that it runs.
 	unix.CloseOnExec(gate)
 	unix.CloseOnExec(complain)
 	for {
@@ -180,6 +182,7 @@ func Begin(args []string) int {
 // signal hands a signal on: what a terminal would send to the whole group goes there.
 func (c *command) signal(sig os.Signal) {
 	s, ok := sig.(syscall.Signal)
+	// The process ID of one that has ended may be another's by now.
 	if !ok || !children.isKnown(c.pid) {
 		return
 	}
@@ -226,6 +229,7 @@ const killPatience = 2 * time.Second
 
 func killAll(left func() []int) bool {
 	for over := now() + killPatience; ; time.Sleep(leftBehindPoll) {
+		// Again and again: one that is killed may have started another just before.
 		pids := left()
 		if len(pids) == 0 {
 			return true

@@ -297,6 +297,7 @@ func (r *run) cleanUp() bool {
 	for len(r.cmd.left()) > 0 {
 		select {
 		case <-r.alarm.c:
+			// The time granted is over, and with it the grace.
 			over = 0
 		case <-time.After(leftBehindPoll):
 		}

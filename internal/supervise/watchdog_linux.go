@@ -65,6 +65,7 @@ func startWatchdog(args []string, leader int, deadline time.Duration) (_ *watchd
 	})
 	dogs.pids[d.pid] = err == nil
 	dogs.Unlock()
+	// Else this process would hold the pipe open, and a watchdog that dies would not be noticed.
 	err = errors.Join(err, tell.Close())
 	if err != nil {
 		return nil, errors.Join(err, write.Close())
@@ -89,6 +90,7 @@ func startWatchdog(args []string, leader int, deadline time.Duration) (_ *watchd
 func (d *watchdog) guard(leader int, deadline time.Duration) bool {
 	order := binary.NativeEndian.AppendUint64(nil, uint64(leader))
 	order = binary.NativeEndian.AppendUint64(order, uint64(deadline))
+	// Briefly: a watchdog that is frozen must not keep the supervisor from its own deadline.
 	_ = d.orders.SetWriteDeadline(time.Now().Add(dogReads))
 	_, err := d.orders.Write(order)
 	return err == nil
@@ -113,7 +115,9 @@ func (d *watchdog) dismiss() bool {
 // Watch is the watchdog: it obeys the orders on standard input, says on standard output
 // that it has understood the first, and returns the status to exit with.
 func Watch() int {
+	// Its orders and the end of the supervisor are all that it heeds.
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGTSTP)
+	// Else it would find itself below the supervisor, and kill itself before the command's processes.
 	dogs.pids[os.Getpid()] = true
 	w := watch{supervisor: os.Getppid(), leader: nobody}
 	timer, err := unix.TimerfdCreate(unix.CLOCK_BOOTTIME, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK)

@@ -85,6 +85,7 @@ func (r *record) done() (n int, changed <-chan struct{}) {
 func (r *record) json() []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	// A list even where nothing came: tests would not expect null.
 	text, err := json.Marshal(append([]*request{}, r.requests...))
 	if err != nil {
 		panic(err) // what came as JSON

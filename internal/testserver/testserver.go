@@ -80,6 +80,7 @@ func Start(ctx context.Context, script Script, address string, log *slog.Logger)
 	if w.policy, err = auth.NewPolicy(w.tokens); err != nil {
 		return nil, err
 	}
+	// The servers go on until Close, whatever becomes of the context of the start.
 	w.life, w.stop = context.WithCancel(context.WithoutCancel(ctx))
 	for i, s := range script.Servers {
 		if i > 0 {
@@ -189,6 +190,7 @@ func (n *node) start(ctx context.Context) error {
 	}
 	web := &http.Server{Handler: n, ReadHeaderTimeout: headerTimeout, ErrorLog: slog.NewLogLogger(w.log.Handler(), slog.LevelDebug)}
 	n.mu.Lock()
+	// With the port that was free: after a restart, clients look for it there.
 	n.svc, n.web, n.address = svc, web, l.Addr().String()
 	n.handler = httpapi.New(svc, httpapi.Options{LoopbackOnly: true, Policy: policy, Logger: w.log, Validity: time.Duration(w.script.ValidFor * float64(time.Second))})
 	n.mu.Unlock()
@@ -261,12 +263,14 @@ func (n *node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	q := &request{Server: n.index, Path: r.Method + " " + r.URL.EscapedPath(), Store: r.Header.Get(api.StoreHeader) != "", Token: n.world.nameOf(r), Body: asJSON(body)}
+	// Under one lock, so that the record has requests in the order in which faults count them.
 	n.mu.Lock()
 	n.seen++
 	seen := n.seen
 	n.world.record.begin(q)
 	n.mu.Unlock()
 	a := &answer{header: http.Header{}, status: http.StatusOK}
+	// Also after a panic, by which a connection is closed.
 	defer func() { n.world.record.end(q, a.status, asJSON(a.body)) }()
 	var after []Fault
 	for _, f := range n.script.Faults {
@@ -370,6 +374,7 @@ func failing(svc *service.Service, f Fault) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.ServeHTTP(w, r)
 		if f.RetryAfter > 0 {
+			// An answer is kept until its end, so that a header may still be added.
 			w.Header().Set("Retry-After", strconv.Itoa(f.RetryAfter))
 		}
 	})

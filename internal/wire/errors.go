@@ -115,6 +115,7 @@ func newError(err error, whole bool) *connect.Error {
 		setValue(detail, e.Value)
 	}
 	if e, ok := errors.AsType[*hapax.NoWorkerError](err); ok {
+		// For every client: it names a pool and a time, and nothing of the server's inside.
 		message = e.Error()
 		detail.Pool, detail.Size = e.Pool, e.Size
 		if !e.NextFree.IsZero() {
@@ -128,6 +129,7 @@ func newError(err error, whole bool) *connect.Error {
 		}
 	}
 	if e, ok := errors.AsType[*strategy.PluginError](err); ok {
+		// Why it failed stays in the log: a plugin may say anything.
 		message = "hapax: " + e.Where()
 		detail.Plugin, detail.Hook = clean(e.Plugin, maxText), e.Hook
 	}
@@ -149,6 +151,7 @@ func setValue(d *hapaxv1.ErrorDetail, value any) {
 	default:
 		d.Value = &hapaxv1.ErrorDetail_Text{Text: clean(fmt.Sprint(v), maxText)}
 	}
+	// Protobuf refuses text that is not UTF-8, and the whole detail with it.
 	d.Field, d.Allowed = clean(d.Field, maxText), clean(d.Allowed, maxText)
 }
 
