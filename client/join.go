@@ -93,6 +93,7 @@ func (j *joints) join(c *Client, tag string) *joint {
 func (j *joints) leave(tag string, t *joint) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	// Names come from callers: one that is asked for once must not stay.
 	if t.callers--; t.callers == 0 {
 		delete(j.tags, tag)
 	}

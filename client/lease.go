@@ -164,6 +164,7 @@ func (l *lease) giveUp() {
 func (c *Client) watch() {
 	tick := time.NewTicker(minRenewEvery)
 	defer tick.Stop()
+	// One round at a time: while servers hang, each second would begin another.
 	renewing := make(chan struct{}, 1)
 	for {
 		select {

@@ -85,6 +85,7 @@ func (i *Issuer) current(ctx context.Context) (*issuerLine, error) {
 	next := &issuerLine{period: p, ready: make(chan struct{})}
 	i.line = next
 	i.mu.Unlock()
+	// Under the context of the first caller: where that ends, the next call opens the line.
 	next.issuer, next.err = i.open(ctx, p)
 	close(next.ready)
 	if next.err != nil {

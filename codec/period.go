@@ -196,6 +196,8 @@ func (c *calendar) bounds(p Period) (start, end time.Time) {
 	from, to := c.wall(p)
 	found := false
 	var after time.Time // where clocks show the period's end or more at first
+	// Clocks that go back or skip show a local time twice or never: the period may lie in several stretches, or
+	// in none.
 	for t := from.Add(-maxOffset); t.Before(to.Add(maxOffset)); {
 		// One stretch of a single offset at a time.
 		local := t.In(c.zone)

@@ -61,6 +61,7 @@ func (u *uuidForm) append(dst []byte, shown uint64) []byte {
 			dst = append(dst, separator)
 		}
 		shift := (digits - 1 - i) * step
+		// 26 digits of base32 have two bits more than a UUID: the first one stands for three.
 		v := hi >> max(shift-64, 0)
 		if shift < 64 {
 			v = lo>>shift | hi<<(64-shift)
@@ -91,6 +92,7 @@ func (u *uuidForm) read(text string, pos int) (uint64, error) {
 		if v < 0 {
 			return 0, textError(text, i, "a character of "+a.chars)
 		}
+		// Two bits that a first digit may have too many fall out here, and show in the comparison below.
 		hi = hi<<step | lo>>(64-step)
 		lo = lo<<step | uint64(v)
 	}

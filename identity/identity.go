@@ -167,6 +167,7 @@ func count(ctx context.Context, store hapax.SegmentStore, name string) (int64, e
 		if tag, err = (hapax.Tag{Name: name, Step: 1, MaxStep: 1}).WithDefaults(); err != nil {
 			return 0, err
 		}
+		// Another start may have made the tag meanwhile.
 		if _, err = store.CreateTag(ctx, tag, hapax.CreateFirstUse); err == nil || hapax.CodeOf(err) == hapax.ErrTagExists.Code() {
 			a, err = store.Allocate(ctx, name, 1, "")
 		}

@@ -188,6 +188,7 @@ func (r *Registry) Line(strategy, tag string, issuer hapax.Issuer) *Line {
 	l := &Line{lineName: lineName{strategy, tag}, registry: r, issuer: issuer}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	// Under the same lock as its chain: a plugin that is added meanwhile finds the line, or is in the chain.
 	r.lines[l] = struct{}{}
 	l.chain.Store(r.chainLocked(l))
 	return l

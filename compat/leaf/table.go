@@ -212,6 +212,7 @@ func (t *Table) behind(r row, mark int64) error {
 // leaves it unknown whether the row was raised.
 func (t *Table) advance(ctx context.Context, tag string, n, taken int64) (row, hapax.Grant, error) {
 	none := hapax.Grant{}
+	// Both statements in one transaction: between them another node could raise the row once more.
 	tx, err := t.db.SQL.BeginTx(ctx, nil)
 	if err != nil {
 		return row{}, none, err

@@ -300,6 +300,7 @@ func (t *Tree) makeNode(ctx context.Context) error {
 		if err := t.remove(ctx, made); err != nil {
 			return err
 		}
+		// ZooKeeper's counter never goes back: every later number would be too high, too.
 		if worker >= workerIDs {
 			return t.reuse(ctx, names)
 		}

@@ -228,6 +228,7 @@ func (i *Issuer) begin(ctx context.Context) error {
 	}
 	other, isOther := errors.AsType[*otherStoreError](err)
 	switch {
+	// Not taken for an outage, which this process's own buffer would hide.
 	case notAllowed(err):
 		return i.errNotAllowed(err)
 	case isOther:

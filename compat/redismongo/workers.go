@@ -36,6 +36,7 @@ func (i Instance) Key() string { return i.join(".") }
 func (i Instance) File() string { return i.join(":") + ".properties" }
 
 func (i Instance) join(separator string) string {
+	// An IPv4 address that comes as IPv6 has another number, and would be another instance.
 	ip := new(big.Int).SetBytes(i.IP.Unmap().AsSlice())
 	return i.Name + separator + strconv.Itoa(int(i.Port)) + separator + ip.String()
 }

@@ -110,6 +110,7 @@ func (r RedisRegistry) byTransaction(ctx context.Context, hash, key, want string
 			return id, err
 		}
 		select {
+		// At random, so that two that forestall each other get apart.
 		case <-time.After(rand.N(conflictPause)):
 		case <-ctx.Done():
 			return "", context.Cause(ctx)

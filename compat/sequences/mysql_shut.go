@@ -181,6 +181,7 @@ func (m *mySQL) Shut(ctx context.Context, s *Source, how Switch, first int64) er
 	if err := m.run(ctx, steps); err != nil {
 		return err
 	}
+	// Once more: what was added before the trigger stood counts.
 	if at, err = m.Position(ctx, s); err != nil {
 		return err
 	}

@@ -37,6 +37,8 @@ func openPostgres(ctx context.Context, raw string, o Options) (*postgres, error)
 		cfg.RuntimeParams["default_transaction_read_only"] = "on"
 	}
 	limit := fmt.Sprintf("%d", o.Timeout.Milliseconds())
+	// A statement that waits for a lock has all later ones wait behind it, and the server bounds neither by
+	// default.
 	cfg.RuntimeParams["statement_timeout"], cfg.RuntimeParams["lock_timeout"] = limit, limit
 	cfg.ConnectTimeout = o.Timeout
 	db := stdlib.OpenDB(*cfg)
@@ -198,6 +200,7 @@ func (p *postgres) feeds(ctx context.Context, parts map[int64]*part) (map[*part]
 		c.Always = identity == "a"
 		base, _, _ := strings.Cut(c.Type, "(")
 		c.Last = pgLast[base]
+		// read asks no column for its highest number that the account may not read.
 		if !readable {
 			c.Max = -1
 		}

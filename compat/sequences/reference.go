@@ -64,6 +64,7 @@ func Shown(text string) string {
 		return text
 	}
 	u, err := url.Parse(text)
+	// What cannot be read as a URL may be a password, or hold one.
 	if err != nil || u.Host == "" && u.User == nil {
 		return "(a URL that is not shown)"
 	}

@@ -45,6 +45,7 @@ func (s *Store) class(ctx context.Context, i int, tag string) (class, error) {
 	if err != nil {
 		return class{}, err
 	}
+	// max_id is the last number that was granted, a mark the first that was not.
 	if mark := known.of(&r); r.maxID+1 < mark {
 		return class{}, s.marks.Behind(r.class().line(tag), behind(&r, mark))
 	}

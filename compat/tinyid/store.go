@@ -396,6 +396,7 @@ func (s *Store) try(ctx context.Context, i int, tag string, n int64) (a hapax.Al
 	}
 	r.maxID = next
 	g := hapax.Grant{Lo: old + 1, Hi: next + 1}
+	// The row is raised already: what is refused from here on is a gap.
 	if err := call.Accept(g); err != nil {
 		return a, false, err
 	}

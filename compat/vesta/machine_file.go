@@ -91,6 +91,7 @@ func (f File) choose(layout hapax.Layout) (id int64, unlock func(), err error) {
 			return err
 		}
 		for _, candidate := range f.IDs {
+			// A tick that has begun counts as used.
 			if mark, used := last[candidate]; used && mark >= now {
 				why = append(why, fmt.Sprintf("%d was used up to %s", candidate, layout.TimeOf(mark).Format(time.RFC3339)))
 				continue

@@ -101,6 +101,7 @@ func (s *space) Scan(ctx context.Context, table, after string, limit int) (rows 
 			from = string(kv.Key) + "\x00"
 			rows = append(rows, driver.Row{Name: string(kv.Key[len(base):]), Value: kv.Value})
 		}
+		// Without rows there is no key to go on from.
 		more = found.More && len(found.Kvs) > 0
 	}
 	return rows, nil
@@ -152,6 +153,7 @@ func (s *space) Step(ctx context.Context, step driver.Step) (driver.Result, erro
 	}
 	for _, c := range step.If {
 		orElse = append(orElse, clientv3.OpGet(s.path(c.Key)))
+		// etcd has no comparison for at or above: above the text just below is the same.
 		if c.Least != nil {
 			conditions = append(conditions, clientv3.Compare(clientv3.Value(s.path(c.Key)), ">", before(c.Least)))
 		} else {

@@ -364,6 +364,7 @@ func (p *plan) commit(ctx context.Context) ([]zk.MultiResponse, error) {
 	ops := append([]any{store}, p.ops...)
 	replies, err := s.multi(ctx, p.link, ops)
 	if errors.Is(err, zk.ErrNoNode) { // or above one that is to be made
+		// The nodes above hold nothing, so that they may be made outside of the step, and stay if it fails.
 		for _, op := range p.ops {
 			if c, ok := op.(*zk.CreateRequest); ok {
 				if made := s.create(ctx, p.link, path.Dir(c.Path), []byte{}); made != nil && !errors.Is(made, zk.ErrNodeExists) {

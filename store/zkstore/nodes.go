@@ -232,6 +232,7 @@ func (s *space) names(ctx context.Context, l *link, parent string) ([]string, er
 	synced := s.sync(ctx, l, parent)
 	fresh, err := zksession.Call(ctx, l.Session, func(conn *zk.Conn) (*listing, error) {
 		if kept != nil {
+			// None came and none went: that is one small answer in the place of all names.
 			if _, stat, err := conn.Exists(parent); err != nil || stat.Cversion == kept.version {
 				return kept, err
 			}

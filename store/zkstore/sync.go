@@ -53,6 +53,7 @@ func (s *space) sync(ctx context.Context, l *link, node string) (synced func() e
 		err := ask()
 		return func() error { return err }
 	}
+	// In this order: a sync that was sent before would not be told of.
 	sent, answer := l.syncs.after(), make(chan error, 1)
 	go func() { answer <- ask() }()
 	select {

@@ -74,6 +74,7 @@ func (c *conn) read() {
 	in := bufio.NewReaderSize(c, 4<<10)
 	buf := make([]byte, 0, 1<<10)
 	for wait := min(firstWithin, c.server.opts.Idle); c.allow(wait); wait = c.server.opts.Idle {
+		// A connection may rest between two frames, and for much less time within one.
 		if _, err := in.Peek(1); err != nil || !c.allow(bodyWithin) {
 			return
 		}

@@ -86,6 +86,7 @@ func Register(ctx context.Context, registry string, interfaces []string, address
 		}
 		nodes = append(nodes, n)
 	}
+	// Not under ctx, which bounds the first registration alone.
 	session, err := zksession.Open(context.Background(), servers, zksession.Options{Timeout: opts.Session, MaxReply: maxReply, MaxCalls: len(nodes)})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, err)
