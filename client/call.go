@@ -43,6 +43,7 @@ func call[T any](ctx context.Context, c *Client, m mode, ask func(context.Contex
 			c.prefer(s)
 			return v, nil
 		}
+		// A transport's error need not say that it was the caller's time that ended.
 		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 			err = fmt.Errorf("%w: %w", err, cause)
 		}

@@ -332,6 +332,7 @@ func (c *calendar) refuse(p Period) string {
 			return fmt.Sprintf("a week of year %d: 01 to %d", p.year, weeks)
 		}
 	case c.unit >= Day:
+		// Day 0 of the next month is the last one of this.
 		next := time.Date(c.monthYear(int(p.year), int(p.part)), time.Month(p.part)+1, 0, 0, 0, 0, 0, time.UTC)
 		if int(p.day) > next.Day() {
 			return fmt.Sprintf("a day of month %02d: 01 to %d", p.part, next.Day())

@@ -434,6 +434,7 @@ func (t *Tree) Snowflake(o hapax.SnowflakeOptions) hapax.SnowflakeOptions {
 // Close ends the reporting and the session. Close the issuer first.
 func (t *Tree) Close() error {
 	t.stop()
+	// Before the wait: a report that hangs ends with the session.
 	t.session.Close()
 	t.tasks.Wait()
 	return nil
@@ -511,6 +512,7 @@ func (t *Tree) Retire(ctx context.Context, name string) error {
 			return err
 		}
 	}
+	// At the version that was read: a process that reports meanwhile keeps its node.
 	_, err = keeper.Call(ctx, t.session, func(conn *zk.Conn) (struct{}, error) { return struct{}{}, conn.Delete(node, c.Version) })
 	if errors.Is(err, zk.ErrBadVersion) {
 		return fmt.Errorf("%w: node %s has just reported: its process is alive", hapax.ErrStoreUnsafe, name)

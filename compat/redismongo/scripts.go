@@ -105,6 +105,7 @@ func (s scripts) take(ctx context.Context, ask asking) (got taking, err error) {
 	}
 	last, err := strconv.ParseInt(text(1), 10, 64)
 	n, ok := answer[2].(int64)
+	// More than was asked for is no answer of the script: nobody has set those numbers apart.
 	if err != nil || !ok || n < 0 || n > int64(ask.n) || last < n {
 		return got, unexpected()
 	}

@@ -143,6 +143,7 @@ func (m *mySQL) steps(s *Source, how Switch, first int64) (steps []string, err e
 		default:
 			mark.At = most
 		}
+		// The mark last: it says that all of this was done.
 		steps = append(steps, fmt.Sprintf("ALTER TABLE %s COMMENT %s", name, mysqldb.Quote(mark.text())))
 	}
 	return steps, nil
@@ -281,6 +282,7 @@ func (m *mySQL) BackSteps(s *Source, next int64) (steps []string, err error) {
 		if p.closed.Servers {
 			step = 0
 		}
+		// The mark goes last: it stands until all is undone.
 		steps = append(steps,
 			fmt.Sprintf("ALTER SEQUENCE %s INCREMENT BY %d MAXVALUE %d RESTART WITH %d", quoteTick(p.name), step, most, next),
 			fmt.Sprintf("ALTER TABLE %s COMMENT %s", quoteTick(p.name), mysqldb.Quote(p.closed.Comment)))

@@ -259,6 +259,7 @@ func NewCached(ctx context.Context, workers hapax.WorkerStore, opts CachedOption
 		return nil, invalid("scheduleInterval", opts.ScheduleInterval, "at least 1s, or none")
 	}
 	so.MaxAhead = Ahead(so.Layout, opts.BoostPower)
+	// The ring is full after a quiet time, too: what it holds has to be granted by then.
 	so.KeepWarm = true
 	g, err := newGenerator(ctx, workers, opts.Options, so)
 	if err != nil {

@@ -115,6 +115,7 @@ func (t Table) node() (host, port string, kind int, err error) {
 	kind = typeContainer
 	if host == "" {
 		kind = typeHost
+		// As uid-generator marks a host that is no container: milliseconds and a random number.
 		port = fmt.Sprintf("%d-%d", time.Now().UnixMilli(), rand.N(100_000))
 		if host = t.Address; host == "" {
 			host, err = ownAddress()

@@ -90,6 +90,7 @@ func (h *handler) database(ctx context.Context) (string, error) {
 // grouped writes a number with separators of thousands.
 func grouped(n int64) string {
 	text := strconv.FormatInt(n, 10)
+	// As FreeMarker prints them.
 	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
 		text = text[:i] + "," + text[i:]
 	}
@@ -129,6 +130,7 @@ func (l layout) table(head []string, rows [][]string) string {
 		for _, c := range r {
 			line(l.cell, "<td>"+spring.Escape(c)+"</td>")
 		}
+		// Leaf's page has an empty row after each.
 		for _, tag := range []string{"</tr>", "<tr>", "</tr>"} {
 			line(l.row, tag)
 		}

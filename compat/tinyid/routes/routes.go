@@ -243,6 +243,7 @@ func read(w http.ResponseWriter, r *http.Request, name string) (request, bool) {
 		return q, true
 	}
 	if text := strings.TrimSpace(form.First("batchSize")); text != "" {
+		// TinyID reads an int: what none holds is a bad request there, too.
 		n, err := strconv.ParseInt(text, 10, 32)
 		if err != nil {
 			return q, false
@@ -308,6 +309,8 @@ func (h handler) segment(ctx context.Context, q request) (segment, error) {
 		return segment{}, h.system("", q.bizType, err)
 	}
 	current, last := a.Grant.Lo-1, a.Grant.Hi-1
+	// A client fetches the next segment when it comes to loadingId: with a fifth of this one used, as with
+	// TinyID.
 	return segment{last, current + (last-current)/5, current, max(1, a.Tag.Delta), a.Tag.Remainder}, nil
 }
 

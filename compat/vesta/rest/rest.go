@@ -87,6 +87,7 @@ func NewHandler(ids *vesta.IDService, opts Options) (http.Handler, error) {
 
 // send writes a body with a content type.
 func send(w http.ResponseWriter, kind, body string) {
+	// A cache that repeats an answer repeats its number.
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("X-Content-Type-Options", "nosniff")

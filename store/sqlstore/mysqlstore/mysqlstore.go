@@ -129,6 +129,7 @@ func config(u *url.URL, query url.Values, opts sqlstore.Options) (*mysql.Config,
 		if cfg.TLS, err = tlsFromFiles(ca, cert, key); err != nil {
 			return nil, err
 		}
+		// A configuration takes the place of the parameter tls, and has to say this again.
 		cfg.TLS.InsecureSkipVerify = query.Get("tls") == "skip-verify"
 	}
 	cfg.Logger = &mysql.NopLogger{} // errors are returned

@@ -68,6 +68,7 @@ func config(storeURL string, opts sqlstore.Options) (*pgx.ConnConfig, string, er
 	}
 	if opts.TLS != nil {
 		cfg.TLSConfig = tlsFor(opts.TLS, cfg.Host)
+		// Of several hosts each has its own name to verify.
 		for _, f := range cfg.Fallbacks {
 			f.TLSConfig = tlsFor(opts.TLS, f.Host)
 		}

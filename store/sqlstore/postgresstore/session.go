@@ -46,6 +46,7 @@ type session struct {
 // with returns the arguments that have the driver make the statement in one round trip.
 func (s *session) with(query string, args []driver.NamedValue) []driver.NamedValue {
 	n := s.uses[query] + 1
+	// What is not counted any more is left to the driver, which prepares it.
 	if n >= prepareAt || n == 1 && len(s.uses) >= maxCounted {
 		return args
 	}

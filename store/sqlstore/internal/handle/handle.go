@@ -45,6 +45,7 @@ func Parse(raw string, schemes ...string) (u *url.URL, query url.Values, prefix 
 		if err := CheckPrefix(prefix); err != nil {
 			return nil, nil, "", err
 		}
+		// Not for the Go drivers, which would take it for a setting of the session.
 		query.Del("prefix")
 	}
 	u.RawQuery = query.Encode()
@@ -58,6 +59,7 @@ func Parse(raw string, schemes ...string) (u *url.URL, query url.Values, prefix 
 func New(c driver.Connector, conns int, timeout time.Duration) *sql.DB {
 	db := sql.OpenDB(Connector{c, timeout})
 	db.SetMaxOpenConns(conns)
+	// All of them: database/sql keeps two by default, and each new connection is checked before its first use.
 	db.SetMaxIdleConns(conns)
 	db.SetConnMaxLifetime(MaxLifetime)
 	db.SetConnMaxIdleTime(maxIdleTime)
