@@ -59,8 +59,7 @@ func (b *Base) beat(ctx context.Context, p Pulse) (Contact, error) {
 		if err != nil {
 			return c, err
 		}
-		// | !c.Met {|Not done although its conditions hold by now: a race was lost, which says nothing of the
-		// row.
+		// Not done although its conditions hold by now: a race was lost, which says nothing of the row.
 		if r.Met || !c.Met {
 			var watched Cell
 			if p.Watch != "" {

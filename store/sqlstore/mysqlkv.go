@@ -416,7 +416,7 @@ func (s *Store) mysqlInside(ctx context.Context, c *sql.Conn, step driver.Step, 
 			return r, err
 		}
 	}
-	// | writes == 0|What has written nothing has not named the store: this look does.
+	// What has written nothing has not named the store: this look does.
 	if len(looked) > 0 || writes == 0 {
 		if err := mysqlFind(ctx, c, s, looked, false); err != nil {
 			return r, err
