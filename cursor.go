@@ -83,8 +83,8 @@ func (c *cursor) take(least, most, tick, limit int64) (lo, n int64) {
 		if n < least {
 			return 0, 0
 		}
-		// No add, as in Next: one that came out too high would burn what it passed, and a waiting caller adds
-		// again and again.
+		// Not by an add, as in Next: one that came out too high would burn what it passed, at each try of a
+		// waiting caller.
 		if c.next.CompareAndSwap(old, lo+n) {
 			c.skipped.Add(lo - old)
 			return lo, n
