@@ -208,6 +208,7 @@ func (h *History) run() {
 		case <-h.stop:
 			stopped = true
 		}
+		// So that what a caller takes one by one is one record.
 		if !h.opts.Sync && !stopped {
 			select {
 			case <-time.After(flushHistory):

@@ -95,6 +95,7 @@ func (b *bulk) begin(auth, node string) error {
 	if err != nil {
 		return err
 	}
+	// ZooKeeper refuses a session by a time-out of zero.
 	if len(reply) < 8 || int32(binary.BigEndian.Uint32(reply[4:])) <= 0 {
 		return fmt.Errorf("%w: the session was refused", errReply)
 	}

@@ -264,6 +264,7 @@ func (h handler) admit(ctx context.Context, before string, q request) error {
 	if !h.Tokens.Allows(q.token, q.bizType) {
 		return &fault{codeToken, badToken}
 	}
+	// After the token: a stranger's requests must not make a connection a known one.
 	if h.Known != nil {
 		h.Known(ctx)
 	}

@@ -30,7 +30,7 @@ func Attribute(file *os.File) (string, bool) {
 // says that the system can. A system that cannot after all is no error.
 func SetAttribute(file *os.File, text string) error {
 	err := unix.Fsetxattr(int(file.Fd()), attribute, []byte(text), 0)
-	// Attribute finds the same, so that nothing is compared there.
+	// What stands beside the file stays as it was, and the file agrees with that, too: see boltstore's renew.
 	if errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
 		return nil
 	}
