@@ -200,7 +200,7 @@ func (p *postgres) feeds(ctx context.Context, parts map[int64]*part) (map[*part]
 		c.Always = identity == "a"
 		base, _, _ := strings.Cut(c.Type, "(")
 		c.Last = pgLast[base]
-		// read asks no column for its highest number that the account may not read.
+		// This has read ask for no highest number, which the account may not know.
 		if !readable {
 			c.Max = -1
 		}

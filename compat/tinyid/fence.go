@@ -101,7 +101,7 @@ func (db *database) closeRow(ctx context.Context, r row) error {
 		_, err := db.SQL.ExecContext(limited, "UPDATE tiny_id_info SET biz_type = ?, version = version + 1 WHERE id = ? AND biz_type = ?", movedPrefix+r.bizType, r.id, r.bizType)
 		if err == nil {
 			var now string
-			// Read back: a repeated call, of which the first answer was lost, changes nothing and is right.
+			// Read back: the name that stands there decides, however many rows the update has counted.
 			err = db.SQL.QueryRowContext(limited, "SELECT biz_type FROM tiny_id_info WHERE id = ?", r.id).Scan(&now)
 			if err == nil && now != movedPrefix+r.bizType {
 				err = fmt.Errorf("%w: row %q of tiny_id_info has changed meanwhile", hapax.ErrInvalidArgument, r.bizType)

@@ -291,7 +291,7 @@ func (s *Store) Close() error {
 	s.closing.Do(func() {
 		s.writes.Close()
 		if s.failed.Load() == nil && s.checkPath() == nil {
-			// By this a backup that was made while the file was open is told from it.
+			// So a backup that was made while the file was open can be told from it.
 			s.closeErr = guard(s.renew)
 		}
 		s.closeErr = errors.Join(s.closeErr, s.db.Close())
