@@ -355,6 +355,7 @@ func (l *local) take(ctx context.Context, tag string, n int) (taken []hapax.ID, 
 	}
 	line, err = l.Line(ctx, tag)
 	if errors.Is(err, hapax.ErrTagNotFound) { // its first use
+		// Another process may make it at the same time.
 		if _, err = l.CreateTag(ctx, hapax.Tag{Name: tag}, hapax.CreateFirstUse); err == nil || errors.Is(err, hapax.ErrTagExists) {
 			line, err = l.Line(ctx, tag)
 		}

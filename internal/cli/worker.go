@@ -278,6 +278,7 @@ func (f *workerFlags) hold(ctx context.Context, ids hapax.WorkerRange, holder st
 		Grant: f.grant, RunAhead: f.ahead, Grace: f.grace + f.margin(), OnRollback: onRollback, Clock: clock,
 		Observer: func(e hapax.Event) {
 			if e.Kind == hapax.EventGrant {
+				// One word is enough: the deadline is read anew with it.
 				select {
 				case h.extended <- struct{}{}:
 				default:
@@ -296,6 +297,7 @@ const sealWithin = 2 * time.Second
 
 // end gives the worker ID back, where nothing uses it any more.
 func (h *holding) end(gone bool) {
+	// Of its own: the command's context may have ended.
 	ctx, cancel := context.WithTimeout(context.Background(), sealWithin)
 	defer cancel()
 	if gone {

@@ -90,6 +90,7 @@ func (ps *poolTable) openPool(ctx context.Context, p *pool) (*hapax.Snowflake, e
 	case <-ctx.Done():
 		return nil, &hapax.WaitError{Cause: p.trouble.cause(), Context: context.Cause(ctx)}
 	}
+	// Whoever had the slot before may have opened it.
 	if issuer := p.issuer.Load(); issuer != nil {
 		return issuer, nil
 	}
@@ -166,6 +167,7 @@ func (ps *poolTable) poolLayout(ctx context.Context, name string, workers hapax.
 		return l, err
 	}
 	pools, err := ps.store.Pools(ctx)
+	// A lease in the data directory goes on without the store, and knows of which layout it is.
 	if keeper, ok := workers.(layoutKeeper); ok && err != nil && watch.IsAway(err) {
 		if l, kept := keeper.Layout(ctx); kept == nil && !l.IsZero() {
 			return l, nil

@@ -58,6 +58,7 @@ func (s *Service) begin(ctx context.Context) error {
 	}
 	def, _ := s.declared(SnowflakeTag)
 	_, err = s.CreateTag(ctx, def, hapax.CreateFirstUse)
+	// Another node was quicker, or an operator does not want it.
 	if errors.Is(err, hapax.ErrTagExists) || errors.Is(err, hapax.ErrTagDeleted) {
 		return nil
 	}
@@ -71,6 +72,7 @@ func (s *Service) review(ctx context.Context) error {
 	unreadable := map[string]string{}
 	_, err := s.each(ctx, func(t hapax.Tag) {
 		if t.Kind == hapax.KindUnreadable && len(unreadable) < health.MaxAlarms {
+			// The list does not say why; the row itself does.
 			if _, err := s.store.Tag(ctx, t.Name); errors.Is(err, hapax.ErrStoreCorrupt) {
 				unreadable[t.Name] = hapax.Message(err)
 			}
