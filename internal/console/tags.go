@@ -305,7 +305,7 @@ func (c *Console) showTag(v *visit, status int, name string, form *changeForm, w
 	}
 	b.Forecasts = soonest(b.Forecasts)
 	b.Chart = trailChart(b.Sum.Past, time.Now())
-	// Beyond that, a Duration holds no more, and nobody plans for it.
+	// A Duration holds little more, and nobody plans beyond that.
 	if seconds := float64(b.Left) / b.Sum.Rate; b.Sum.Rate > 0 && seconds < 250*365*24*3600 {
 		b.LineEnds = api.Budget{Seconds: seconds}.Lasts()
 	}

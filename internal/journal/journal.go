@@ -360,6 +360,7 @@ func (j *Journal) writeLocked() error {
 // rotateLocked begins a new file where there is none, or it is large or old enough.
 func (j *Journal) rotateLocked() error {
 	now := j.opts.Now()
+	// An empty file is good for all that waits: the next one would have no more room.
 	if j.file != nil && (j.size == 0 || j.size+int64(len(j.tail)) <= j.opts.Bytes/parts && now.Sub(j.began) < j.opts.Age/parts) {
 		return nil
 	}

@@ -29,6 +29,7 @@ func Properties(r io.Reader) (map[string]string, error) {
 	if len(raw) > maxPropertyBytes {
 		return nil, &hapax.ValueError{Field: "properties", Value: "(more bytes)", Allowed: fmt.Sprintf("up to %d bytes", maxPropertyBytes), Err: hapax.ErrInvalidArgument}
 	}
+	// UTF-16 without a mark shows by its zeros.
 	if bytes.HasPrefix(raw, []byte{0xFE, 0xFF}) || bytes.HasPrefix(raw, []byte{0xFF, 0xFE}) || bytes.IndexByte(raw, 0) >= 0 {
 		return nil, &hapax.ValueError{Field: "properties", Value: "(UTF-16, or no text)", Allowed: "text in UTF-8 or ISO 8859-1", Err: hapax.ErrInvalidArgument}
 	}

@@ -293,6 +293,7 @@ func (s *site) write() error {
 		return err
 	}
 	s.files["site.css"] = styles
+	// Within the program: a page that is opened as a file may fetch nothing.
 	s.files["search.js"] = append([]byte("const sections = "+string(sections)+";\n"), search...)
 	return nil
 }
