@@ -326,6 +326,7 @@ func (t target) take(ctx context.Context, s Store, r driver.Retirement) (sum Sum
 	}
 	read := func(table string, row driver.Row) error {
 		key := driver.Key{Table: table, Name: row.Name}
+		// TO has a fence of its own until the end.
 		if table == driver.TableFence {
 			return nil
 		}

@@ -109,6 +109,7 @@ func (d *Disk) SyncDir(dir string) error {
 func (d *Disk) LoseNames() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	// The last one first: several may have led to the same name.
 	for _, r := range slices.Backward(d.renames) {
 		err := os.Remove(r.to)
 		if r.before != nil {
