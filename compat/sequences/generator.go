@@ -180,8 +180,8 @@ func onlyStop(how Switch) error {
 }
 
 // generatorMark is what is remembered of a row that is shut.
-func (p part) generatorMark(s *Source) Mark {
-	return Mark{Tag: s.Tag, How: Stop, At: p.position, Step: 1, Comment: p.row}
+func (p part) generatorMark(s *Source, store string, first int64) *Mark {
+	return &Mark{Tag: s.Tag, How: Stop, Store: store, First: first, At: p.position, Step: 1, Comment: p.row}
 }
 
 // hexMarks reads marks from the bodies of triggers, by row.
@@ -251,7 +251,7 @@ func (p *postgres) generatorSteps(s *Source, how Switch, first int64) ([]string,
 	if q.closed != nil {
 		return nil, nil
 	}
-	trigger := quoteDouble(shutName(q))
+	trigger, mark := quoteDouble(shutName(q)), q.generatorMark(s, p.opts.Store, first)
 	old := "TRUE"
 	if q.row != "" {
 		old = "OLD." + quoteDouble(q.comment) + " = " + sqlText(q.row)
@@ -261,18 +261,27 @@ func (p *postgres) generatorSteps(s *Source, how Switch, first int64) ([]string,
   BEGIN
     IF %s THEN RAISE EXCEPTION 'these numbers come from hapax'; END IF;
     RETURN NEW;
-  END `, remembers, hex.EncodeToString([]byte(q.generatorMark(s).text())), old))
+  END `, remembers, hex.EncodeToString([]byte(mark.text())), old))
 	return []string{block(fmt.Sprintf(`
-DECLARE at bigint;
+DECLARE at bigint; was text;
 BEGIN
   LOCK TABLE %[1]s IN EXCLUSIVE MODE;
+  was := %[9]s;
+  IF strpos(was, '%[10]x') > 0 THEN RETURN; END IF;
+  IF was <> '' THEN %[11]s END IF;
   SELECT %[2]s + %[3]d FROM %[1]s WHERE %[4]s INTO at;
   IF at >= %[5]d THEN RAISE EXCEPTION 'the generator is past %[5]d' USING ERRCODE = '%[6]s', DETAIL = at; END IF;
   CREATE OR REPLACE FUNCTION %[7]s() RETURNS trigger LANGUAGE plpgsql AS %[8]s;
   DROP TRIGGER IF EXISTS %[7]s ON %[1]s;
   CREATE TRIGGER %[7]s BEFORE UPDATE OR DELETE ON %[1]s FOR EACH ROW EXECUTE FUNCTION %[7]s();
 END `, quoteDouble(q.name), quoteDouble(q.field), p.opts.AllocationSize, generatorWhere(q, quoteDouble, sqlText), first, passedCode,
-		trigger, function))}, nil
+		trigger, function, pgTrigger(q), mark.own(), raiseTaken(s.Names[0])))}, nil
+}
+
+// pgTrigger is what finds the body of a row's trigger.
+func pgTrigger(q part) string {
+	return fmt.Sprintf("coalesce((SELECT f.prosrc FROM pg_trigger t JOIN pg_proc f ON f.oid = t.tgfoid WHERE t.tgrelid = %s::regclass AND t.tgname = %s), '')",
+		sqlText(quoteDouble(q.name)), sqlText(shutName(q)))
 }
 
 // shutName names the trigger of a row.
@@ -291,11 +300,16 @@ func (p *postgres) generatorBackSteps(s *Source, next int64) ([]string, error) {
 		return nil, nil
 	}
 	return []string{block(fmt.Sprintf(`
+DECLARE was text;
 BEGIN
+  LOCK TABLE %[2]s IN ACCESS EXCLUSIVE MODE;
+  was := %[6]s;
+  IF strpos(was, '%[7]x') = 0 THEN %[8]s END IF;
   DROP TRIGGER %[1]s ON %[2]s;
   DROP FUNCTION %[1]s();
   UPDATE %[2]s SET %[3]s = greatest(%[3]s, %[4]d) WHERE %[5]s;
-END `, quoteDouble(shutName(q)), quoteDouble(q.name), quoteDouble(q.field), next+p.opts.AllocationSize, generatorWhere(q, quoteDouble, sqlText)))}, nil
+END `, quoteDouble(shutName(q)), quoteDouble(q.name), quoteDouble(q.field), next+p.opts.AllocationSize, generatorWhere(q, quoteDouble, sqlText),
+		pgTrigger(q), q.closed.text(), raiseTaken(s.Names[0])))}, nil
 }
 
 func (m *mySQL) list(ctx context.Context, query string, each func(scan func(...any) error) error) error {
@@ -323,7 +337,7 @@ func (m *mySQL) generatorAt(ctx context.Context, q part) (at int64, err error) {
 	return at + m.opts.AllocationSize, nil
 }
 
-func (m *mySQL) generatorSteps(s *Source, how Switch) ([]string, error) {
+func (m *mySQL) generatorSteps(s *Source, how Switch, first int64) ([]shutting, error) {
 	if err := onlyStop(how); err != nil {
 		return nil, err
 	}
@@ -335,13 +349,14 @@ func (m *mySQL) generatorSteps(s *Source, how Switch) ([]string, error) {
 	if q.row != "" {
 		old = "OLD." + quoteTick(q.comment) + " = " + mysqldb.Quote(q.row)
 	}
-	return []string{fmt.Sprintf(m.createTrigger()+` %s BEFORE UPDATE ON %s FOR EACH ROW
+	mark := q.generatorMark(s, m.opts.Store, first)
+	return []shutting{{q, mark, []string{fmt.Sprintf(m.createTrigger()+` %s BEFORE UPDATE ON %s FOR EACH ROW
 BEGIN
   DECLARE %s TEXT DEFAULT X'%x';
   IF %s THEN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'these numbers come from hapax';
   END IF;
-END`, quoteTick(shutName(q)), quoteTick(q.name), remembers, q.generatorMark(s).text(), old)}, nil
+END`, quoteTick(shutName(q)), quoteTick(q.name), remembers, mark.text(), old)}}}, nil
 }
 
 func (m *mySQL) generatorBackSteps(s *Source, next int64) ([]string, error) {

@@ -111,31 +111,36 @@ func counterName(doc bson.M) (name string, ok bool) {
 	return fmt.Sprint(doc["_id"]), false
 }
 
-func (m *mongoCounters) one(ctx context.Context, s *Source) (int64, error) {
+func (m *mongoCounters) one(ctx context.Context, s *Source) (int64, *Mark, error) {
 	p := s.parts[0]
 	var doc bson.M
 	if err := m.db.Collection(m.opts.Collection).FindOne(ctx, bson.D{{Key: "_id", Value: p.id}}).Decode(&doc); err != nil {
-		return 0, dbError(err)
+		return 0, nil, dbError(err)
 	}
-	at, _, err := counterOf(fmt.Sprint(doc[p.field]))
-	return at, err
+	return counterOf(fmt.Sprint(doc[p.field]))
 }
 
 // Position implements Database.
-func (m *mongoCounters) Position(ctx context.Context, s *Source) (int64, error) { return m.one(ctx, s) }
+func (m *mongoCounters) Position(ctx context.Context, s *Source) (int64, error) {
+	at, _, err := m.one(ctx, s)
+	return at, err
+}
 
 // Steps implements Database.
 func (m *mongoCounters) Steps(s *Source, how Switch, first int64) ([]string, error) {
 	if err := oneCounter(how); err != nil || s.Closed != nil {
 		return nil, err
 	}
-	p := s.parts[0]
+	p, mark := s.parts[0], s.counterMark(m.opts, first)
 	return []string{fmt.Sprintf(`for (;;) {
   const all = db.getCollection(%[1]s), at = all.findOne({_id: %[2]s})[%[3]s];
-  if (typeof at === "string") break; // it is shut
+  if (typeof at === "string") {
+    if (at.includes(%[8]s)) break; // it is shut
+    throw new Error(%[5]s + " is shut for another store: " + at);
+  }
   if (Number(String(at)) >= %[4]d) throw new Error(%[5]s + " is past the tag's first number: make the plan anew");
   if (all.updateOne({_id: %[2]s, %[3]s: at}, {$set: {%[3]s: %[6]s.replace(%[7]s, '"at":' + at)}}).matchedCount === 1) break;
-}`, jsText(m.opts.Collection), p.shellID(), jsText(p.field), first, jsText(p.name), jsText(s.counterMark()), jsText(atText))}, nil
+}`, jsText(m.opts.Collection), p.shellID(), jsText(p.field), first, jsText(p.name), jsText(mark.text()), jsText(atText), jsText(mark.own()))}, nil
 }
 
 // shellID returns a document's _id as mongosh reads it.
@@ -155,7 +160,7 @@ func (m *mongoCounters) Script(variable string, steps []string) string {
 	var b strings.Builder
 	for _, step := range steps {
 		document, text := hereDocument(step)
-		fmt.Fprintf(&b, "mongosh --quiet \"$%s\" --eval \"$(cat %s\n%s)\"\n", variable, document, text)
+		fmt.Fprintf(&b, "mongosh --quiet \"$%s\" --eval \"$(%s %s\n%s)\"\n", variable, ForStore, document, text)
 	}
 	return b.String()
 }
@@ -166,16 +171,22 @@ func (m *mongoCounters) Shut(ctx context.Context, s *Source, how Switch, first i
 	if err := oneCounter(how); err != nil || s.Closed != nil {
 		return err
 	}
-	p := s.parts[0]
+	p, mark := s.parts[0], s.counterMark(m.opts, first)
 	for {
-		at, err := m.one(ctx, s)
+		at, shut, err := m.one(ctx, s)
 		if err != nil {
 			return err
+		}
+		if shut != nil {
+			if shut.own() == mark.own() {
+				return nil
+			}
+			return &TakenError{By: shut}
 		}
 		if at >= first {
 			return &PassedError{At: at}
 		}
-		text := strings.Replace(s.counterMark(), atText, fmt.Sprintf(`"at":%d`, at), 1)
+		text := strings.Replace(mark.text(), atText, fmt.Sprintf(`"at":%d`, at), 1)
 		done, err := m.db.Collection(m.opts.Collection).UpdateOne(ctx, bson.D{{Key: "_id", Value: p.id}, {Key: p.field, Value: at}}, bson.D{{Key: "$set", Value: bson.D{{Key: p.field, Value: text}}}})
 		if err != nil || done.MatchedCount == 1 {
 			return dbError(err)
@@ -193,6 +204,13 @@ func (m *mongoCounters) BackSteps(s *Source, next int64) ([]string, error) {
 func (m *mongoCounters) Reopen(ctx context.Context, s *Source, next int64) error {
 	p := s.parts[0]
 	// Only while it is shut: a call that is repeated must not set a counter back that is in use again.
-	_, err := m.db.Collection(m.opts.Collection).UpdateOne(ctx, bson.D{{Key: "_id", Value: p.id}, {Key: p.field, Value: bson.D{{Key: "$type", Value: "string"}}}}, bson.D{{Key: "$set", Value: bson.D{{Key: p.field, Value: next - 1}}}})
-	return dbError(err)
+	done, err := m.db.Collection(m.opts.Collection).UpdateOne(ctx, bson.D{{Key: "_id", Value: p.id}, {Key: p.field, Value: s.Closed.text()}}, bson.D{{Key: "$set", Value: bson.D{{Key: p.field, Value: next - 1}}}})
+	if err != nil || done.MatchedCount == 1 {
+		return dbError(err)
+	}
+	_, by, err := m.one(ctx, s)
+	if err != nil {
+		return err
+	}
+	return &TakenError{By: by}
 }

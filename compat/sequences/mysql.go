@@ -269,6 +269,8 @@ func (m *mySQL) sequences(ctx context.Context) ([]*Source, error) {
 		}
 		if p.position, err = positionOf(next, -1); err != nil {
 			p.position = math.MaxInt64
+		} else if p.closed != nil && p.closed.How == Parity { // it counts by two
+			p.position--
 		}
 		parts[int64(len(parts))] = p
 		kinds[p] = "sequence"

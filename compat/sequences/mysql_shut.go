@@ -2,7 +2,9 @@ package sequences
 
 import (
 	"context"
+	"database/sql"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"math"
@@ -65,31 +67,68 @@ func triggerMark(body string) *Mark {
 // halvedMargin is how far a sequence that was halved may come before it is shut.
 const halvedMargin = 10_000
 
-// Steps implements Database. In a script, what Shut looks at afterwards is a statement that
-// fails where the source is past the tag's first number.
+// Steps implements Database. A script has one step for a source, since a session ends with it:
+// under the same lock as Shut it looks at what Shut looks at, by statements that fail.
 func (m *mySQL) Steps(s *Source, how Switch, first int64) ([]string, error) {
-	steps, err := m.steps(s, how, first)
-	if err != nil || len(steps) == 0 {
+	all, err := m.steps(s, how, first)
+	if err != nil || len(all) == 0 {
 		return nil, err
 	}
-	if strings.HasPrefix(steps[0], createTrigger+" `") { // it cannot be repeated, and the table is not to be open in between
-		p := s.parts[0]
-		steps[0] = fmt.Sprintf("LOCK TABLES %s WRITE//\nDROP TRIGGER IF EXISTS %s//\n%s//\nUNLOCK TABLES", quoteTick(p.name), quoteTick(s.trigger(p)), steps[0])
-	}
-	const past = "SELECT EXP(IF(%s >= %d, 1000, 0)) AS `an error here: past the tag's first number`%s" // Script says what to do
-	switch p := s.parts[0]; s.Kind {
-	case generatorKind:
-		steps = append(steps, fmt.Sprintf(past, fmt.Sprintf("%s + %d", quoteTick(p.field), m.opts.AllocationSize), first,
-			fmt.Sprintf(" FROM %s WHERE %s", quoteTick(p.name), generatorWhere(p, quoteTick, mysqldb.Quote))))
-	case "auto_increment":
-		fresh := ""
-		if !m.maria && !m.old {
-			fresh = freshCounters + "//\n" // of the same session
+	const fails = "SELECT EXP(IF(%s, 1000, 0)) AS `an error here: %s`%s" // Script says what to do
+	lines := []string{fmt.Sprintf(fails, fmt.Sprintf("COALESCE(GET_LOCK(%s, %d), 0) = 0", mysqldb.Quote(m.lock()), m.seconds()), "another command is at work", "")}
+	if s.Kind != generatorKind && s.Kind != "auto_increment" {
+		for _, one := range all {
+			lines = append(lines, m.compound(one))
 		}
-		steps = append(steps, fresh+fmt.Sprintf(past, "AUTO_INCREMENT", first+1,
-			fmt.Sprintf(" FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = %s", mysqldb.Quote(p.name))))
+		return []string{strings.Join(lines, "//\n")}, nil
 	}
-	return steps, nil
+	one := all[0]
+	lines = append(lines, fmt.Sprintf(fails, fmt.Sprintf("EXISTS (SELECT 1 FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA = DATABASE() AND EVENT_OBJECT_TABLE = %s AND TRIGGER_NAME = %s AND LOCATE('%x', ACTION_STATEMENT) = 0)",
+		mysqldb.Quote(one.name), mysqldb.Quote(s.trigger(one.part)), one.mark.own()), "another command has shut it", ""))
+	if strings.HasPrefix(one.steps[0], createTrigger+" `") { // it cannot be repeated, and the table is not to be open in between
+		lines = append(lines, fmt.Sprintf("LOCK TABLES %s WRITE", quoteTick(one.name)), "DROP TRIGGER IF EXISTS "+quoteTick(s.trigger(one.part)), one.steps[0], "UNLOCK TABLES")
+	} else {
+		lines = append(lines, one.steps...)
+	}
+	const past = "past the tag's first number"
+	if s.Kind == generatorKind {
+		lines = append(lines, fmt.Sprintf(fails, fmt.Sprintf("%s + %d >= %d", quoteTick(one.field), m.opts.AllocationSize, first), past,
+			fmt.Sprintf(" FROM %s WHERE %s", quoteTick(one.name), generatorWhere(one.part, quoteTick, mysqldb.Quote))))
+		return []string{strings.Join(lines, "//\n")}, nil
+	}
+	if !m.maria && !m.old {
+		lines = append(lines, freshCounters)
+	}
+	lines = append(lines, fmt.Sprintf(fails, fmt.Sprintf("AUTO_INCREMENT >= %d", first+1), past,
+		fmt.Sprintf(" FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = %s", mysqldb.Quote(one.name))))
+	return []string{strings.Join(lines, "//\n")}, nil
+}
+
+// compound is a block that shuts a sequence, unless it was done before: some of its statements
+// must not be repeated.
+func (m *mySQL) compound(one shutting) string {
+	taken := "was <> " + mysqldb.Quote(one.comment)
+	if one.closed != nil {
+		taken += fmt.Sprintf(" OR LOCATE(%s, was) = 0", mysqldb.Quote(ofStore(m.opts.Store)))
+	}
+	return fmt.Sprintf(`BEGIN NOT ATOMIC
+  DECLARE was TEXT;
+  SELECT TABLE_COMMENT FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = %s INTO was;
+  IF LOCATE(%s, was) = 0 THEN
+    IF %s THEN
+      SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'it is not as it was read: another command has shut or opened it';
+    END IF;
+    %s;
+  END IF;
+END`, mysqldb.Quote(one.name), mysqldb.Quote(one.mark.own()), taken, strings.Join(one.steps, ";\n    "))
+}
+
+// A shutting is a part that is to be shut, and how.
+type shutting struct {
+	part
+
+	mark  *Mark
+	steps []string
 }
 
 // createTrigger begins a statement that makes a trigger, and can be repeated where the server
@@ -103,9 +142,9 @@ func (m *mySQL) createTrigger() string {
 
 const createTrigger = "CREATE TRIGGER"
 
-func (m *mySQL) steps(s *Source, how Switch, first int64) (steps []string, err error) {
+func (m *mySQL) steps(s *Source, how Switch, first int64) (all []shutting, err error) {
 	if s.Kind == generatorKind {
-		return m.generatorSteps(s, how)
+		return m.generatorSteps(s, how, first)
 	}
 	if err := checkParity(s, how); err != nil {
 		return nil, err
@@ -114,15 +153,15 @@ func (m *mySQL) steps(s *Source, how Switch, first int64) (steps []string, err e
 		if p.closed != nil && (p.closed.How == how || how == Parity) {
 			continue
 		}
-		mark := Mark{Tag: s.Tag, How: how, At: p.position, Max: p.max, Step: p.step, Servers: p.servers, Comment: p.comment}
+		mark := &Mark{Tag: s.Tag, How: how, Store: m.opts.Store, First: first, At: p.position, Max: p.max, Step: p.step, Servers: p.servers, Comment: p.comment}
 		if p.closed != nil {
-			mark.Max, mark.Step, mark.Servers, mark.Comment = p.closed.Max, p.closed.Step, p.closed.Servers, p.closed.Comment
+			mark.First, mark.Max, mark.Step, mark.Servers, mark.Comment = p.closed.First, p.closed.Max, p.closed.Step, p.closed.Servers, p.closed.Comment
 		}
 		if s.Kind == "auto_increment" {
 			if how != Stop {
 				return nil, fmt.Errorf("%w: %s", hapax.ErrNotSupported, oneWay)
 			}
-			steps = append(steps, m.shutTable(p, mark))
+			all = append(all, shutting{p, mark, []string{m.shutTable(p, mark)}})
 			continue
 		}
 		// There are no transactions around these: the sequence first gets an end in front of
@@ -133,24 +172,25 @@ func (m *mySQL) steps(s *Source, how Switch, first int64) (steps []string, err e
 		if p.closed != nil && p.closed.How == Parity {
 			most = p.position + halvedMargin
 		}
-		steps = append(steps, fmt.Sprintf("ALTER SEQUENCE %s MAXVALUE %d NOCYCLE", name, most))
+		steps := []string{fmt.Sprintf("ALTER SEQUENCE %s MAXVALUE %d NOCYCLE", name, most)}
 		switch how {
 		case Parity:
 			steps = append(steps, fmt.Sprintf("ALTER SEQUENCE %s INCREMENT BY 2 MAXVALUE %d RESTART WITH %d", name, p.max, first+1-first%2))
 		case Stop:
-			steps = append(steps, fmt.Sprintf("SELECT SETVAL(%s, %d, 1)", name, most))
+			steps = append(steps, fmt.Sprintf("DO SETVAL(%s, %d, 1)", name, most))
 			mark.At = most
 		default:
 			mark.At = most
 		}
 		// The mark last: it says that all of this was done.
 		steps = append(steps, fmt.Sprintf("ALTER TABLE %s COMMENT %s", name, mysqldb.Quote(mark.text())))
+		all = append(all, shutting{p, mark, steps})
 	}
-	return steps, nil
+	return all, nil
 }
 
 // shutTable is the statement after which a table takes no row without a number.
-func (m *mySQL) shutTable(p part, mark Mark) string {
+func (m *mySQL) shutTable(p part, mark *Mark) string {
 	column := quoteTick(p.field)
 	return fmt.Sprintf(m.createTrigger()+` %s BEFORE INSERT ON %s FOR EACH ROW
 BEGIN
@@ -164,74 +204,91 @@ END`, quoteTick(triggerName(p.name)), quoteTick(p.name), remembers, mark.text(),
 // Shut implements Database. A table is asked for its counter once nobody adds to it: the
 // statement waits for whoever writes to it.
 func (m *mySQL) Shut(ctx context.Context, s *Source, how Switch, first int64) error {
-	steps, err := m.steps(s, how, first)
-	if err != nil || len(steps) == 0 {
+	all, err := m.steps(s, how, first)
+	if err != nil || len(all) == 0 {
 		return err
 	}
-	at, err := m.Position(ctx, s)
-	if err != nil {
-		return err
-	}
-	halved := s.Closed != nil && s.Closed.How == Parity
-	if at >= first && !halved {
-		return &PassedError{At: at}
-	}
-	if s.Kind != "auto_increment" && s.Kind != generatorKind {
-		return m.shutSequences(ctx, s, steps, first, halved)
-	}
-	if err := m.run(ctx, steps); err != nil {
+	return m.alone(ctx, s, func(conn *sql.Conn) error {
+		halved := s.Closed != nil && s.Closed.How == Parity
+		at, err := m.Position(ctx, s)
+		if err == nil && at >= first && !halved {
+			err = &PassedError{At: at}
+		}
+		switch {
+		case err != nil:
+			return err
+		case s.Kind == "auto_increment" || s.Kind == generatorKind:
+			err = m.shutTables(ctx, conn, s, all[0], first)
+		default:
+			err = m.shutSequences(ctx, conn, s, all, first, halved)
+		}
+		if err != nil {
+			return err
+		}
+		for _, one := range all { // the lock is of one server, and a cluster may have several
+			now, err := m.markNow(ctx, conn, s, one.part)
+			if err == nil && (now == nil || now.own() != one.mark.own()) {
+				err = &TakenError{By: now}
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// shutTables has a trigger shut a table.
+func (m *mySQL) shutTables(ctx context.Context, conn *sql.Conn, s *Source, one shutting, first int64) error {
+	if err := m.run(ctx, conn, one.steps); err != nil {
 		return err
 	}
 	// Once more: what was added before the trigger stood counts.
-	if at, err = m.Position(ctx, s); err != nil {
+	at, err := m.Position(ctx, s)
+	if err != nil || at < first {
 		return err
 	}
-	if at < first {
-		return nil
-	}
-	for _, p := range s.parts { // else a repeated call would take it for shut in time
-		if err := m.run(ctx, []string{"DROP TRIGGER IF EXISTS " + quoteTick(s.trigger(p))}); err != nil {
-			return err
-		}
+	// A repeated call would take it for shut in time.
+	if err := m.run(ctx, conn, []string{"DROP TRIGGER IF EXISTS " + quoteTick(s.trigger(one.part))}); err != nil {
+		return err
 	}
 	return &PassedError{At: at}
 }
 
-// shutSequences sets the end of each sequence first, and looks once more where it is.
-func (m *mySQL) shutSequences(ctx context.Context, s *Source, steps []string, first int64, halved bool) error {
-	for k, step := range steps {
-		if err := m.run(ctx, []string{step}); err != nil {
-			return err
-		}
-		if k > 0 || halved {
-			continue
-		}
-		at, err := m.Position(ctx, s)
-		if err == nil && at >= first {
-			// Its end is given back, so that it is left as it was found.
-			err = m.run(ctx, []string{fmt.Sprintf("ALTER SEQUENCE %s MAXVALUE %d", quoteTick(s.parts[0].name), s.parts[0].max)})
-			if err == nil {
-				return &PassedError{At: at}
+// shutSequences sets the end of the first sequence first, and looks once more where they are.
+func (m *mySQL) shutSequences(ctx context.Context, conn *sql.Conn, s *Source, all []shutting, first int64, halved bool) error {
+	for k, one := range all {
+		for j, step := range one.steps {
+			if err := m.run(ctx, conn, []string{step}); err != nil {
+				return err
 			}
-		}
-		if err != nil {
-			return err
+			if k > 0 || j > 0 || halved {
+				continue
+			}
+			at, err := m.Position(ctx, s)
+			if err == nil && at >= first {
+				// Its end is given back, so that it is left as it was found.
+				err = m.run(ctx, conn, []string{fmt.Sprintf("ALTER SEQUENCE %s MAXVALUE %d", quoteTick(one.name), one.max)})
+				if err == nil {
+					return &PassedError{At: at}
+				}
+			}
+			if err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// Script implements Database.
-func (m *mySQL) Script(variable string, steps []string) string {
-	var b strings.Builder
-	for _, step := range steps {
-		document, text := hereDocument("DELIMITER //\n" + step + "//")
-		fmt.Fprintf(&b, "hapax_mysql \"$%s\" %s || { echo 'If a value is out of range, the source is past its tag'\"'\"'s first number: make the plan anew.' >&2; exit 1; }\n%s", variable, document, text)
-	}
-	return b.String()
-}
+// lock names the lock that commands hold while they shut or open a source of the database: its
+// statements are several, and none of them compares.
+func (m *mySQL) lock() string { return fmt.Sprintf("hapax_shut_%x", hashOf(m.schema)) }
 
-func (m *mySQL) run(ctx context.Context, steps []string) error {
+func (m *mySQL) seconds() int64 { return max(1, int64(m.opts.Timeout.Seconds())) }
+
+// alone calls do while no other command shuts or opens a source, if the source is as it was read.
+func (m *mySQL) alone(ctx context.Context, s *Source, do func(*sql.Conn) error) (err error) {
 	conn, err := m.db.SQL.Conn(ctx)
 	if err != nil {
 		return m.fail(ctx, "a session", err)
@@ -239,10 +296,60 @@ func (m *mySQL) run(ctx context.Context, steps []string) error {
 	defer conn.Close()
 	// A statement that waits for a table has all later ones wait behind it, and the server's own limit may be a
 	// year.
-	wait := max(1, int64(m.opts.Timeout.Seconds()))
-	if _, err := conn.ExecContext(ctx, fmt.Sprintf("SET SESSION lock_wait_timeout = %d", wait)); err != nil {
+	if _, err := conn.ExecContext(ctx, fmt.Sprintf("SET SESSION lock_wait_timeout = %d", m.seconds())); err != nil {
 		return m.fail(ctx, "a session", err)
 	}
+	var got sql.Null[int64]
+	if err := conn.QueryRowContext(ctx, "SELECT GET_LOCK(?, ?)", m.lock(), m.seconds()).Scan(&got); err != nil {
+		return m.fail(ctx, "a lock", err)
+	}
+	if got.V != 1 {
+		return fmt.Errorf("%w: another command shuts or opens sources of this database; repeat this when it has ended", hapax.ErrStoreUnavailable)
+	}
+	defer func() {
+		_, err2 := conn.ExecContext(context.WithoutCancel(ctx), "DO RELEASE_LOCK(?)", m.lock())
+		if err2 != nil && err == nil {
+			err = m.fail(ctx, "a lock", err2)
+		}
+	}()
+	for _, p := range s.parts {
+		now, err := m.markNow(ctx, conn, s, p)
+		if err == nil {
+			err = taken(now, p.closed)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return do(conn)
+}
+
+// markNow reads the mark of a part.
+func (m *mySQL) markNow(ctx context.Context, conn *sql.Conn, s *Source, p part) (*Mark, error) {
+	query, args, markOf := "SELECT TABLE_COMMENT FROM information_schema.TABLES WHERE TABLE_SCHEMA = ? AND TABLE_NAME = ?", []any{m.schema, p.name}, readMark
+	if s.Kind == generatorKind || s.Kind == "auto_increment" {
+		query, markOf = "SELECT ACTION_STATEMENT FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA = ? AND EVENT_OBJECT_TABLE = ? AND TRIGGER_NAME = ?", triggerMark
+		args = append(args, s.trigger(p))
+	}
+	var text string
+	err := conn.QueryRowContext(ctx, query, args...).Scan(&text)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	return markOf(text), m.fail(ctx, "a mark", err)
+}
+
+// Script implements Database.
+func (m *mySQL) Script(variable string, steps []string) string {
+	var b strings.Builder
+	for _, step := range steps {
+		document, text := hereDocument("DELIMITER //\n" + step + "//")
+		fmt.Fprintf(&b, "%s %s | hapax_mysql \"$%s\" || { echo 'If a value is out of range, the source is past its tag'\"'\"'s first number, or another command has shut it: make the plan anew.' >&2; exit 1; }\n%s", ForStore, document, variable, text)
+	}
+	return b.String()
+}
+
+func (m *mySQL) run(ctx context.Context, conn *sql.Conn, steps []string) error {
 	for _, step := range steps {
 		_, err := conn.ExecContext(ctx, step)
 		if mysqldb.Denied(err) {
@@ -296,5 +403,5 @@ func (m *mySQL) Reopen(ctx context.Context, s *Source, next int64) error {
 	if err != nil {
 		return err
 	}
-	return m.run(ctx, steps)
+	return m.alone(ctx, s, func(conn *sql.Conn) error { return m.run(ctx, conn, steps) })
 }

@@ -23,6 +23,10 @@ type Options struct {
 	// besides those that the database tells, by the name of the source.
 	Feeds map[string][]string
 
+	// Store is the ID of the hapax store that sources are shut for; default one that scripts
+	// put the ID in the place of.
+	Store string
+
 	// Write lets sources be shut and opened; without it the databases are asked to refuse
 	// every change.
 	Write bool
@@ -46,6 +50,9 @@ func Open(ctx context.Context, text string, o Options) (Database, error) {
 	}
 	if o.AllocationSize == 0 {
 		o.AllocationSize = defaultAllocation
+	}
+	if o.Store == "" {
+		o.Store = storeLater
 	}
 	raw, err := Resolve(text)
 	if err != nil {

@@ -69,7 +69,7 @@ func (p *postgres) Script(variable string, steps []string) string {
 	var b strings.Builder
 	for _, step := range steps {
 		document, text := hereDocument(step)
-		fmt.Fprintf(&b, "psql -v ON_ERROR_STOP=1 -q \"$%s\" %s\n%s", variable, document, text)
+		fmt.Fprintf(&b, "%s %s | psql -v ON_ERROR_STOP=1 -q \"$%s\"\n%s", ForStore, document, variable, text)
 	}
 	return b.String()
 }
@@ -442,7 +442,19 @@ func readMark(text string) *Mark {
 	return m
 }
 
-func (m Mark) text() string {
+// text returns a mark as it stands beside a source; empty for none.
+func (m *Mark) text() string {
+	if m == nil {
+		return ""
+	}
 	b, _ := json.Marshal(m) // texts and numbers always can be
 	return markPrefix + string(b)
 }
+
+// own returns the part of a mark's text by which a command knows its own.
+func (m *Mark) own() string {
+	return fmt.Sprintf(`"how":%q,"store":%q,"first":%d`, m.How, m.Store, m.First)
+}
+
+// ofStore is the part of a mark's text that names a store.
+func ofStore(id string) string { return fmt.Sprintf(`"store":%q`, id) }

@@ -121,15 +121,15 @@ const shutLua = `
 local v = redis.call('GET', KEYS[1])
 if not v then return redis.error_reply('ERR the counter is gone') end
 local n = tonumber(v)
-if not n then return 'shut' end
+if not n then return string.find(v, ARGV[4], 1, true) and 'shut' or 'taken ' .. v end
 if n >= tonumber(ARGV[1]) then return 'past ' .. v end
 redis.call('SET', KEYS[1], (string.gsub(ARGV[2], ARGV[3], '"at":' .. v)))
 return 'shut'`
 
 var openCounter = redis.NewScript(`
 local v = redis.call('GET', KEYS[1])
-if v and not tonumber(v) then redis.call('SET', KEYS[1], ARGV[1]) end
-return 'open'`)
+if v == ARGV[2] then redis.call('SET', KEYS[1], ARGV[1]) return 'open' end
+return 'taken ' .. (v or '')`)
 
 // oneCounter refuses other ways: nothing bounds a counter.
 func oneCounter(how Switch) error {
@@ -139,8 +139,8 @@ func oneCounter(how Switch) error {
 	return fmt.Errorf("%w: a counter has no bound and no second increment: choose --switch stop", hapax.ErrNotSupported)
 }
 
-func (s *Source) counterMark() string {
-	return Mark{Tag: s.Tag, How: Stop, At: atLater, Step: 1}.text()
+func (s *Source) counterMark(o Options, first int64) *Mark {
+	return &Mark{Tag: s.Tag, How: Stop, Store: o.Store, First: first, At: atLater, Step: 1}
 }
 
 // atPattern is atText as a pattern of Lua.
@@ -151,7 +151,8 @@ func (r *redisCounters) Steps(s *Source, how Switch, first int64) ([]string, err
 	if err := oneCounter(how); err != nil || s.Closed != nil {
 		return nil, err
 	}
-	return []string{fmt.Sprintf("EVAL %s 1 %s %d %s %s", redisText(shutLua), redisText(s.parts[0].name), first, redisText(s.counterMark()), redisText(atPattern))}, nil
+	mark := s.counterMark(r.opts, first)
+	return []string{fmt.Sprintf("EVAL %s 1 %s %d %s %s %s", redisText(shutLua), redisText(s.parts[0].name), first, redisText(mark.text()), redisText(atPattern), redisText(mark.own()))}, nil
 }
 
 // Script implements Database. redis-cli tells of an error by its words alone.
@@ -159,7 +160,7 @@ func (r *redisCounters) Script(variable string, steps []string) string {
 	var b strings.Builder
 	for _, step := range steps {
 		document, text := hereDocument(step)
-		fmt.Fprintf(&b, "redis-cli -u \"$%s\" %s | tee /dev/stderr | grep -qx 'shut'\n%s", variable, document, text)
+		fmt.Fprintf(&b, "%s %s | redis-cli -u \"$%s\" | tee /dev/stderr | grep -qx 'shut'\n%s", ForStore, document, variable, text)
 	}
 	return b.String()
 }
@@ -169,13 +170,22 @@ func (r *redisCounters) Shut(ctx context.Context, s *Source, how Switch, first i
 	if err := oneCounter(how); err != nil || s.Closed != nil {
 		return err
 	}
-	said, err := shutCounter.Run(ctx, r.db, []string{s.parts[0].name}, first, s.counterMark(), atPattern).Text()
+	mark := s.counterMark(r.opts, first)
+	said, err := shutCounter.Run(ctx, r.db, []string{s.parts[0].name}, first, mark.text(), atPattern, mark.own()).Text()
 	if err != nil {
 		return dbError(err)
 	}
 	if at, past := strings.CutPrefix(said, "past "); past {
 		n, _ := strconv.ParseInt(at, 10, 64)
 		return &PassedError{At: n}
+	}
+	return counterTaken(said)
+}
+
+// counterTaken returns the error that a script's answer stands for.
+func counterTaken(said string) error {
+	if by, ok := strings.CutPrefix(said, "taken "); ok {
+		return &TakenError{By: readMark(by)}
 	}
 	return nil
 }
@@ -187,5 +197,9 @@ func (r *redisCounters) BackSteps(s *Source, next int64) ([]string, error) {
 
 // Reopen implements Database.
 func (r *redisCounters) Reopen(ctx context.Context, s *Source, next int64) error {
-	return dbError(openCounter.Run(ctx, r.db, []string{s.parts[0].name}, next-1).Err())
+	said, err := openCounter.Run(ctx, r.db, []string{s.parts[0].name}, next-1, s.Closed.text()).Text()
+	if err != nil {
+		return dbError(err)
+	}
+	return counterTaken(said)
 }

@@ -10,6 +10,20 @@ import (
 // A source's name is what somebody put into the database, and a plan is run by a shell:
 // nothing here may let a name end the text that it stands in.
 
+// ForStore names the function of a script that puts the ID of the hapax store where steps leave
+// room for it, and ForStoreHelp defines it. The script's arguments say which store that is.
+const (
+	ForStore     = "hapax_for_store"
+	ForStoreHelp = ForStore + `() { LC_ALL=C sed "s/` + storeLater + `/$hapax_store/g; s/$hapax_later/$hapax_digits/g"; }
+hapax_hex() { printf %s "$1" | od -An -v -tx1 | tr -d ' \n'; }
+hapax_store=$(hapax store id "$@")
+case $hapax_store in '' | *[!A-Za-z0-9_-]*) echo "the ID of the store is '$hapax_store': want letters and digits" >&2; exit 1 ;; esac
+hapax_later=$(hapax_hex ` + storeLater + `) hapax_digits=$(hapax_hex "$hapax_store")
+`
+
+	storeLater = "hapax-store-later"
+)
+
 // hereDocument returns a text as a shell's here-document that expands nothing.
 func hereDocument(text string) (opening, rest string) {
 	end := without(strings.Split(text, "\n"), "HAPAX")

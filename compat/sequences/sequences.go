@@ -119,8 +119,10 @@ type part struct {
 type Mark struct {
 	Tag     string   `json:"tag"`
 	How     Switch   `json:"how"`
-	At      int64    `json:"at"`  // its position then
-	Max     int64    `json:"max"` // what it had before
+	Store   string   `json:"store"` // the ID of the hapax store that has the tag
+	First   int64    `json:"first"` // the tag's first number
+	At      int64    `json:"at"`    // its position then
+	Max     int64    `json:"max"`   // what it had before
 	Step    int64    `json:"step,omitempty"`
 	Servers bool     `json:"servers,omitempty"` // the step was the server's auto_increment_increment
 	Always  []string `json:"always,omitempty"`  // columns that were GENERATED ALWAYS
@@ -144,6 +146,27 @@ func (e *PassedError) Error() string {
 	return fmt.Sprintf("the source is at %d, at or above the tag's first number", e.At)
 }
 
+// A TakenError tells that a source is not any more as it was read: another command has shut
+// or opened it.
+type TakenError struct{ By *Mark } // nil: it is open, or was changed by hand
+
+func (e *TakenError) Error() string {
+	if e.By == nil {
+		return "the source was changed since it was read: repeat this"
+	}
+	return fmt.Sprintf("another command has shut the source, for the tag %q of store %s", e.By.Tag, e.By.Store)
+}
+
+func (e *TakenError) Unwrap() error { return hapax.ErrInvalidArgument }
+
+// taken returns a *TakenError if a source's mark is not what was read; nil is none.
+func taken(now, read *Mark) error {
+	if now.text() == read.text() {
+		return nil
+	}
+	return &TakenError{By: now}
+}
+
 // A Database is what sources are in.
 type Database interface {
 	// Sources returns the sources whose tag or name match the pattern, and what was found
@@ -154,12 +177,14 @@ type Database interface {
 	Position(ctx context.Context, s *Source) (int64, error)
 
 	// Steps returns the statements that shut a source in front of a tag's first number, as
-	// they stand in a script. Shut runs them; it fails with a *PassedError, and changes
-	// nothing, if the source is there already.
+	// they stand in a script. Shut does the same; it fails with a *PassedError, and changes
+	// nothing, if the source is there already, and with a *TakenError if another command has
+	// shut it since it was read. Of two commands one wins, whatever their stores are.
 	Steps(s *Source, how Switch, first int64) ([]string, error)
 	Shut(ctx context.Context, s *Source, how Switch, first int64) error
 
-	// BackSteps returns what has a source that was shut go on at a number, and Reopen runs it.
+	// BackSteps returns what has a source that was shut go on at a number, and Reopen runs it
+	// if the source is as it was read; else it fails with a *TakenError.
 	BackSteps(s *Source, next int64) ([]string, error)
 	Reopen(ctx context.Context, s *Source, next int64) error
 
@@ -220,7 +245,7 @@ func (s *Source) conclude() {
 		if k == 0 || p.position > s.Position {
 			s.Position = p.position
 		}
-		if p.closed != nil {
+		if p.closed != nil && (s.Closed == nil || p.closed.At > s.Closed.At) { // as s.Position is the highest
 			s.Closed = p.closed
 		}
 	}

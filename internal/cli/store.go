@@ -20,9 +20,32 @@ func storeCommand() *cobra.Command {
 		Use:   "store",
 		Short: "Copy a store to another place, write it to a file, and make one of that",
 		Long: `Store copy moves a fleet to another store, of the same engine or of another one. Store
-dump writes every row of a store as JSON lines, and store load makes a store of them.`,
+dump writes every row of a store as JSON lines, and store load makes a store of them. Store
+id tells stores apart.`,
 	}
-	group(cmd, storeCopyCommand(), storeDumpCommand(), storeLoadCommand())
+	group(cmd, storeCopyCommand(), storeDumpCommand(), storeIDCommand(), storeLoadCommand())
+	return cmd
+}
+
+func storeIDCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "id",
+		Short: "Print the ID of a store",
+		Long: `Id prints what a store has for good, also where it was copied or put back: a store that
+has another one has other numbers.
+` + targetHelp,
+		Args: arguments(0, 0),
+	}
+	where := addTarget(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return where.with(cmd, creates, func(ctx context.Context, t target) error {
+			id, err := t.StoreID(ctx)
+			if err == nil {
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), id)
+			}
+			return err
+		})
+	}
 	return cmd
 }
 

@@ -55,6 +55,7 @@ type target interface {
 	ParseCode(ctx context.Context, tag, code string) (service.ParsedCode, error)
 
 	driver.TagStore
+	StoreID(ctx context.Context) (string, error)
 	CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error)
 	Usage(ctx context.Context, tag string) ([]client.Usage, error)
 	Pools(ctx context.Context) ([]driver.Pool, error)

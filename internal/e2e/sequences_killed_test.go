@@ -254,6 +254,11 @@ func (k *killers) all(t *testing.T, writers int, switches func(point int) []stri
 		if _, killed := m.apply(k, point{text: "ALTER SEQUENCE"}, "gap", 200); !killed {
 			t.Fatal("it was not killed")
 		}
+		m.await(&m.old, 600)
+		if tag := m.tag(); !tag.Deleted || m.twice() > 0 || m.new.Load() > 0 {
+			t.Errorf("%d numbers are there twice, %d rows are of the tag %+v", m.twice(), m.new.Load(), tag)
+		}
+		ok(t, t.TempDir(), "tags", "create", m.prefix+"orders", "--server", k.server.url) // beside a source that is open
 		patience.Until(t, "a number that came twice", func() bool { return m.twice() > 0 })
 	})
 }

@@ -271,3 +271,66 @@ func TestParityPlan(t *testing.T) {
 		}
 	}
 }
+
+// One plan, run for two stores: the source is the first one's, and the second one has no tag that
+// issues.
+func TestPlanForTwoStores(t *testing.T) {
+	t.Parallel()
+	testservers.Require(t, []string{"psql", "mysql"})
+	for name, made := range map[string]func(t *testing.T) (address string){
+		"postgres": func(t *testing.T) string {
+			_, address, _ := newStore(t, "CREATE TABLE orders (id bigserial PRIMARY KEY)")
+			return address
+		},
+		"postgres, generator": func(t *testing.T) string {
+			_, address, _ := newStore(t, "CREATE TABLE orders (id bigint PRIMARY KEY)", "CREATE TABLE hibernate_sequences (sequence_name text PRIMARY KEY, next_val bigint)", "INSERT INTO hibernate_sequences VALUES ('orders', 1)")
+			return address
+		},
+		"mariadb": func(t *testing.T) string {
+			return contestedMySQL(t, "CREATE TABLE orders (id BIGINT AUTO_INCREMENT PRIMARY KEY)")
+		},
+		"sequence": func(t *testing.T) string { return contestedMySQL(t, "CREATE SEQUENCE orders") },
+		"generator": func(t *testing.T) string {
+			return contestedMySQL(t, "CREATE TABLE orders (id BIGINT PRIMARY KEY)", "CREATE TABLE hibernate_sequences (sequence_name VARCHAR(99) PRIMARY KEY, next_val BIGINT)", "INSERT INTO hibernate_sequences VALUES ('orders', 1)")
+		},
+		"redis": func(t *testing.T) string {
+			server := testservers.Redis(t)
+			if _, err := testservers.RedisCommand(t.Context(), server.Addr, "SET orders 41"); err != nil {
+				t.Fatal(err)
+			}
+			return server.URL
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			address, dir := made(t), t.TempDir()
+			a, b := serve(t, t.TempDir(), []string{"SHOP_DB=" + address}), serve(t, t.TempDir(), []string{"SHOP_DB=" + address})
+			typed(t, dir, address, a, "hapax import sequences env:SHOP_DB --like orders > plan.sh", "sh plan.sh")
+			typed(t, dir, address, b, "if sh plan.sh; then exit 1; fi", "if hapax next orders; then exit 1; fi", "if hapax import sequences env:SHOP_DB --like orders --verify; then exit 1; fi")
+			typed(t, dir, address, a, "sh plan.sh", "hapax next orders", "hapax import sequences env:SHOP_DB --like orders --verify")
+		})
+	}
+}
+
+// contestedMySQL makes a database, and returns its URL.
+func contestedMySQL(t *testing.T, statements ...string) string {
+	t.Helper()
+	u, err := url.Parse(testservers.SharedMariaDB(t).URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin, err := sql.Open("mysql", "root@tcp("+u.Host+")/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	name := fmt.Sprintf("plan_%d_%d", os.Getpid(), markets.Add(1))
+	execAll(t, admin, "CREATE DATABASE "+name)
+	u.Path, u.User = "/"+name, url.User("root")
+	db, err := sql.Open("mysql", "root@tcp("+u.Host+")/"+name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	execAll(t, db, statements...)
+	return u.String()
+}

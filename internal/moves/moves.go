@@ -16,6 +16,7 @@ import (
 
 // A Target is the native store that tags are carried over to.
 type Target interface {
+	StoreID(ctx context.Context) (string, error)
 	Tag(ctx context.Context, name string) (hapax.Tag, error)
 	CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error)
 	UpdateTag(ctx context.Context, name string, u driver.TagUpdate) (hapax.Tag, error)

@@ -37,6 +37,7 @@ type importing struct {
 	feeds             []string
 	opts              sequences.Options
 
+	store  string                                      // the ID of the hapax store, once that is known
 	opened func(sequences.Database) sequences.Database // stands around each; may be nil
 }
 
@@ -62,8 +63,12 @@ number, and the tag issues the rest. Give --switch stop afterwards to shut it.
 `,
 		More: `
 --verify reads both sides again, and fails if a source that was shut has moved, is open
-again beside a tag that names its column, or a row lies at or above its tag's mark. Give --apply the same --like, --switch and --feeds as the
-plan.
+again beside a tag that names its column, was shut for another store, or a row lies at or above
+its tag's mark. Give --apply the same --like, --switch and --feeds as the plan.
+
+A source is shut for one store, which hapax store id prints, and refused to every other one. A
+copy of that store (hapax store copy), and a backup that is put back, have its ID; what hapax
+store load makes with --as-new has not.
 `,
 		Example: `  hapax import sequences env:SHOP_DB
   hapax import sequences env:SHOP_DB --like 'order*' --switch stop --apply --server http://127.0.0.1:8080
@@ -214,7 +219,7 @@ func (m *imported) readOne(ctx context.Context, d *database) error {
 // with opens a database, calls do, and closes it.
 func (i *importing) with(ctx context.Context, d *database, write bool, do func(sequences.Database) error) error {
 	o := i.opts
-	o.Write = write
+	o.Write, o.Store = write, i.store
 	db, err := sequences.Open(ctx, d.url, o)
 	if err != nil {
 		return err

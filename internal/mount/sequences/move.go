@@ -20,12 +20,16 @@ type moving struct {
 
 	in   *database
 	anew bool // the native tag is made again, since the source has gone past it
+	shut bool // a command that was killed has shut the source, and not opened its tag
 }
 
 // Move implements mount.Movable.
 func (m *imported) Move(ctx context.Context, to moves.Target, o mount.MoveOptions) (all mount.Moves, err error) {
 	for _, d := range m.all {
 		all.Notes = append(all.Notes, d.others...)
+	}
+	if m.store, err = to.StoreID(ctx); err != nil {
+		return all, err
 	}
 	if o.Undo {
 		return m.undo(ctx, to, o, all)
@@ -42,7 +46,14 @@ func (m *imported) Move(ctx context.Context, to moves.Target, o mount.MoveOption
 	for _, d := range m.all {
 		for _, s := range d.sources {
 			v := &moving{Source: s, in: d}
-			if s.Closed != nil && (s.Closed.How == sequences.Stop || s.Closed.How == m.switchOf()) && len(s.Wrong) == 0 {
+			var def hapax.Tag
+			err := m.notOurs(s)
+			switch {
+			case err != nil:
+			case s.Closed != nil && (s.Closed.How == sequences.Stop || s.Closed.How == m.switchOf()) && len(s.Wrong) == 0:
+				if def, v.shut, err = m.unopened(ctx, to, v); err != nil || v.shut {
+					break
+				}
 				done, err := moves.PlanClosed(ctx, to, s.Tag, closes(s, s.Closed.How))
 				if err != nil {
 					return all, err
@@ -52,10 +63,10 @@ func (m *imported) Move(ctx context.Context, to moves.Target, o mount.MoveOption
 					closed = append(closed, v)
 				}
 				continue
-			}
-			var def hapax.Tag
-			if def, v.anew, err = m.planned(ctx, to, d, s, o.Margin); err == nil {
-				_, err = d.speaks.Steps(s, m.switchOf(), def.Start)
+			default:
+				if def, v.anew, err = m.planned(ctx, to, d, s, o.Margin); err == nil {
+					_, err = d.speaks.Steps(s, m.switchOf(), def.Start)
+				}
 			}
 			switch {
 			case err == nil:
@@ -118,64 +129,133 @@ func closes(s *sequences.Source, how sequences.Switch) string {
 // tries bounds how often a tag is made again because its source went past it meanwhile.
 const tries = 8
 
-// moveOne creates a tag, and then shuts its source in front of it. A source that is past
-// the tag by now gets another tag, as long as nothing was issued from that.
+// moveOne shuts a source in front of its tag's first number, and then opens the tag. A source
+// that is past that number by now gets another tag, as long as nothing was issued from that.
 func (m *imported) moveOne(ctx context.Context, to moves.Target, v *moving, t *moves.Move, o mount.MoveOptions) error {
-	if v.anew {
-		if err := raise(ctx, to, t); err != nil {
+	if v.shut {
+		return moves.Create(ctx, to, t)
+	}
+	used := false // numbers of a tag that is held were issued
+	for left := tries; ; left-- {
+		held, late, err := hold(ctx, to, v, t)
+		if err != nil {
 			return err
 		}
-	} else if err := moves.Create(ctx, to, t); err != nil {
-		return err
-	}
-	// A command that was killed may have created the tag since the plan, with another first
-	// number, and numbers may have been issued from there.
-	have, err := to.Tag(ctx, t.Tag.Name)
-	switch {
-	case err != nil:
-		return err
-	case t.Before == 0 && have.Start < t.Tag.Start:
-		t.Tag.Start = have.Start
-	}
-	for left := tries; ; left-- {
-		err := m.with(ctx, v.in, true, func(db sequences.Database) error { return db.Shut(ctx, v.Source, m.switchOf(), t.Tag.Start) })
-		passed, ok := errors.AsType[*sequences.PassedError](err)
-		if t.Before == 0 && have.Mark == have.Start && isRefusal(err) { // no new tag is to issue beside a source that stays open
-			_, err2 := moves.Withdraw(ctx, to, t.Tag.Name)
-			return errors.Join(err, err2)
+		used = used || late
+		err = m.with(ctx, v.in, true, func(db sequences.Database) error { return db.Shut(ctx, v.Source, m.switchOf(), t.Tag.Start) })
+		if err == nil && held {
+			return moves.Create(ctx, to, t)
 		}
-		if !ok || left == 0 {
+		passed, isPassed := errors.AsType[*sequences.PassedError](err)
+		by, isTaken := errors.AsType[*sequences.TakenError](err)
+		switch isTaken = isTaken && by.By != nil && by.By.Store != m.store; {
+		case isTaken && !held:
+			return errors.Join(err, withdraw(ctx, to, t.Tag.Name))
+		case (isTaken || isPassed) && used:
+			return errors.Join(err, issuedTwice(t.Tag.Name, t.Tag.Start))
+		case !isPassed || left == 0:
 			return err
 		}
 		again, _, err := m.define(v.Source, passed.At, o.Margin)
 		if err != nil {
 			return err
 		}
-		again.Delta, again.Remainder = t.Tag.Delta, t.Tag.Remainder
 		t.Tag.Start, t.Tag.Mark = again.Start, again.Mark
-		if err := raise(ctx, to, t); err != nil {
-			return err
-		}
+		v.anew = !held
 	}
 }
 
-// raise makes a tag anew, with a higher first number. It refuses one that has issued
-// numbers, which the source may have issued, too.
-func raise(ctx context.Context, to moves.Target, t *moves.Move) error {
-	was, err := to.DeleteTag(ctx, t.Tag.Name)
+// heldStep is the step of a tag that is held, which tells it from others that are deleted.
+const heldStep = 1
+
+func isHeld(tag hapax.Tag) bool { return tag.Deleted && tag.MaxStep == heldStep }
+
+// hold sees to it that a new tag issues nothing before its source is shut: it is deleted as soon
+// as it is made, which keeps everybody from its name. A tag that is there already goes on. It
+// reports whether the tag is held, and whether somebody was faster than that.
+func hold(ctx context.Context, to moves.Target, v *moving, t *moves.Move) (held, used bool, err error) {
+	have, err := to.Tag(ctx, t.Tag.Name)
+	if err == nil && v.anew && !have.Deleted {
+		err = withdraw(ctx, to, t.Tag.Name)
+		have.Deleted = true
+	}
+	switch {
+	case err == nil && isHeld(have):
+		return true, false, nil
+	case err == nil && have.Deleted, errors.Is(err, hapax.ErrTagNotFound):
+		def := t.Tag
+		def.Step, def.MinStep, def.MaxStep = heldStep, heldStep, heldStep
+		made, err := to.CreateTag(ctx, def, hapax.CreateExplicit)
+		if err == nil {
+			was, err := to.DeleteTag(ctx, t.Tag.Name)
+			return true, was.Mark > made.Mark, err
+		}
+		if !errors.Is(err, hapax.ErrTagExists) {
+			return false, false, err
+		}
+	case err != nil:
+		return false, false, err
+	}
+	if err := moves.Create(ctx, to, t); err != nil {
+		return false, false, err
+	}
+	// A command that was killed may have created the tag since the plan, with another first
+	// number, and numbers may have been issued from there.
+	if have, err = to.Tag(ctx, t.Tag.Name); err == nil && t.Before == 0 && have.Start < t.Tag.Start {
+		t.Tag.Start = have.Start
+	}
+	return false, false, err
+}
+
+// withdraw deletes a tag whose numbers others may issue. It fails for one that has issued some.
+func withdraw(ctx context.Context, to moves.Target, name string) error {
+	was, err := to.DeleteTag(ctx, name)
 	if errors.Is(err, hapax.ErrTagDeleted) { // by an attempt that was cut off
-		was, err = to.Tag(ctx, t.Tag.Name)
+		was, err = to.Tag(ctx, name)
 	}
-	if err != nil {
-		return err
-	}
-	used := was.Mark > was.Start
-	err = moves.Create(ctx, to, t)
-	if err == nil && used {
-		err = fmt.Errorf("%w: the source went past %d before it was shut, and the tag %q had issued numbers from there to %d: both may have issued them; compare with hapax audit --column",
-			hapax.ErrStoreUnsafe, was.Start, t.Tag.Name, was.Mark)
+	if err == nil && was.Mark > was.Start {
+		err = issuedTwice(name, was.Start)
 	}
 	return err
+}
+
+func issuedTwice(name string, from int64) error {
+	return fmt.Errorf("%w: the tag %q, which is deleted now, had issued numbers from %d on, and others may have issued them, too: compare with hapax audit --column",
+		hapax.ErrStoreUnsafe, name, from)
+}
+
+// unopened reports whether a command that was killed has shut a source, and not opened its tag,
+// and returns that tag. One that is deleted and not held was withdrawn by --undo.
+func (m *imported) unopened(ctx context.Context, to moves.Target, v *moving) (def hapax.Tag, yes bool, err error) {
+	have, err := to.Tag(ctx, v.Tag)
+	if errors.Is(err, hapax.ErrTagNotFound) || err == nil && !isHeld(have) {
+		return def, false, nil
+	}
+	if err != nil {
+		return def, false, err
+	}
+	def = hapax.Tag{Name: v.Tag, Kind: hapax.KindSegment, Start: v.Closed.First, Mark: v.Closed.First, Delta: have.Delta, Remainder: have.Remainder}
+	if v.Closed.How == sequences.Parity {
+		return def, true, nil
+	}
+	err = m.with(ctx, v.in, false, func(db sequences.Database) error { // a plan that failed may have shut it late
+		at, err := db.Position(ctx, v.Source)
+		def.Mark = max(def.Mark, v.Highest+1, at+1+m.opts.AllocationSize)
+		return err
+	})
+	return def, true, err
+}
+
+// notOurs refuses a source that was shut for another store: two of them would issue the same
+// numbers. A store has its ID for good, also where it is copied or put back.
+func (m *imported) notOurs(s *sequences.Source) error {
+	switch {
+	case s.Closed == nil || s.Closed.Store == m.store:
+		return nil
+	case s.Closed.Store == "":
+		return &wrongError{"a build that noted no store has shut the source: open it with --undo of that build, and repeat"}
+	}
+	return &wrongError{fmt.Sprintf("the source was shut for the tag %q of store %s, and this is store %s: give that one; if it is lost, put it back from a backup, under its own ID", s.Closed.Tag, s.Closed.Store, m.store)}
 }
 
 // watch looks at all sources for a while, and fails if they are used meanwhile.
@@ -266,7 +346,7 @@ func (m *imported) back(ctx context.Context, to moves.Target, v *moving, t *move
 	}
 	t.After = mark
 	err = m.with(ctx, v.in, true, func(db sequences.Database) error { return db.Reopen(ctx, v.Source, max(mark, v.Highest+1)) })
-	if !isRefusal(err) || was.Deleted {
+	if _, open := errors.AsType[*sequences.TakenError](err); open || !isRefusal(err) || was.Deleted {
 		return err
 	}
 	again := moves.Move{Tag: hapax.Tag{
@@ -287,7 +367,9 @@ func (m *imported) toUndo(ctx context.Context, to moves.Target) (by map[string]*
 		for _, s := range d.sources {
 			tag, open, err := d.live(ctx, to, s)
 			if err == nil && s.Closed != nil {
-				err = d.notOurs(tag)
+				if err = m.notOurs(s); err == nil {
+					err = d.notOurs(tag)
+				}
 			} else if err == nil && open != "" {
 				err = &wrongError{open}
 			}
@@ -320,6 +402,9 @@ func (d *database) live(ctx context.Context, to moves.Target, s *sequences.Sourc
 
 // Verify implements mount.Verifiable.
 func (m *imported) Verify(ctx context.Context, to moves.Target) (all []mount.Verdict, err error) {
+	if m.store, err = to.StoreID(ctx); err != nil {
+		return nil, err
+	}
 	for _, d := range m.all {
 		for _, s := range d.sources {
 			tag, open, err := d.live(ctx, to, s)
@@ -333,7 +418,9 @@ func (m *imported) Verify(ctx context.Context, to moves.Target) (all []mount.Ver
 				continue
 			}
 			v := mount.Verdict{Tag: s.Tag, Says: closes(s, s.Closed.How)}
-			if tag.Name == "" {
+			if err := m.notOurs(s); err != nil {
+				v.Wrong = append(v.Wrong, err.Error())
+			} else if tag.Name == "" {
 				v.Wrong = append(v.Wrong, "there is no such tag in this store")
 			} else {
 				if v.Wrong, err = m.differences(ctx, d, s, tag); err != nil {

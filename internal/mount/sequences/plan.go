@@ -135,6 +135,7 @@ func (m *imported) YAML(string) string {
 # --apply, which does the same and goes on where it was cut off; --dry-run shows what it would do.
 ` + howTo[m.switchOf()] + `set -eu
 `)
+	b.WriteString(sequences.ForStoreHelp)
 	if slices.ContainsFunc(m.all, func(d *database) bool { return strings.Contains(d.speaks.Script("", []string{""}), mysqlHelper) }) {
 		b.WriteString(mysqlHelp)
 	}
@@ -164,7 +165,7 @@ func (m *imported) YAML(string) string {
 	if tags == 0 {
 		b.WriteString("\n# Nothing is to be moved.\n")
 	} else {
-		b.WriteString("\n# The tags are there. From here on the sources are shut.\n" + shut.String())
+		b.WriteString("\n# The tags are there, and deleted. From here on each source is shut, and its tag opened.\n" + shut.String())
 	}
 	if floors.Len() > 0 {
 		b.WriteString("\n# The last witness of a store that is lost: the servers need the same variables or files, best\n# with an account that may only read.\n" + floors.String())
@@ -234,20 +235,20 @@ func (m *imported) one(d *database, s *sequences.Source) (text, steps string, er
 	for _, note := range s.Notes {
 		fmt.Fprintf(&b, "#   note: %s\n", comment(note))
 	}
-	create := fmt.Sprintf("--start %d", def.Start)
-	if def.Delta > 1 {
-		create += fmt.Sprintf(" --delta %d --remainder %d", def.Delta, def.Remainder)
+	steps = d.speaks.Script(d.variable, statements)
+	if s.Closed != nil {
+		return b.String(), steps, nil
 	}
 	name := signals.Word(s.Tag)
-	if s.Closed == nil {
-		fmt.Fprintf(&b, "hapax tags create %s %s \"$@\" || ", name, create)
-		set := fmt.Sprintf("hapax tags set %s --floor %d \"$@\"", name, def.Start)
-		if def.Delta > 1 { // a tag that is there may issue the source's numbers, too
-			set = fmt.Sprintf("{ hapax tags show %s --json \"$@\" | grep '\"delta\":%d[,}]' | grep -qv '\"remainder\":' && %s; } || exit 1", name, def.Delta, set)
-		}
-		b.WriteString(set + "\n")
+	create := fmt.Sprintf("hapax tags create %s --start %d", name, def.Start)
+	set := fmt.Sprintf("hapax tags set %s --floor %d \"$@\"", name, def.Start)
+	if def.Delta > 1 { // a tag that is there may issue the source's numbers, too
+		create += fmt.Sprintf(" --delta %d --remainder %d", def.Delta, def.Remainder)
+		set = fmt.Sprintf("{ hapax tags show %s --json \"$@\" | grep '\"delta\":%d[,}]' | grep -qv '\"remainder\":' && %s; } || exit 1", name, def.Delta, set)
 	}
-	return b.String(), d.speaks.Script(d.variable, statements), nil
+	// A tag that is deleted issues nothing, and keeps everybody from its name.
+	fmt.Fprintf(&b, "if %s --step %d --max-step %[2]d \"$@\"; then hapax tags delete %[3]s \"$@\"; else %[4]s; fi\n", create, heldStep, name, set)
+	return b.String(), steps + fmt.Sprintf("%s \"$@\" || %s\n", create, set), nil
 }
 
 // ends tells when the columns of a source are full.
