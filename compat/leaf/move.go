@@ -137,8 +137,9 @@ func ApplyMoves(ctx context.Context, t *Table, target moves.Target, all []Move, 
 // move moves one row.
 func (t *Table) move(ctx context.Context, target moves.Target, m *Move, margin int64) error {
 	err := t.hold(ctx, m.Tag.Name, func(ctx context.Context, r row, tx held) error {
-		if r.maxID == closedMark { // another command was faster, and has made the tag
-			return nil
+		if r.maxID == closedMark { // another command was faster, and has made the tag: in this store?
+			done, err := moves.PlanClosed(ctx, target, m.Tag.Name, closes)
+			return errors.Join(err, done.Reason)
 		}
 		if err := r.check(); err != nil {
 			return fmt.Errorf("%w: %w", hapax.ErrInvalidArgument, err)

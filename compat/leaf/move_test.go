@@ -158,3 +158,27 @@ func testMoves(t *testing.T, server *testservers.Server) {
 		t.Errorf("of an empty table: %+v, %v", all, err)
 	}
 }
+
+// Two commands for two stores have planned to move a row while it was open: the second one is told
+// that the row is another store's, and makes no tag.
+func testTwoStores(t *testing.T, server *testservers.Server) {
+	db := testdb.New(t, server, testdb.Leaf, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('a', 2001, 1000)")
+	table := openTable(t, db.URL, leaf.TableOptions{})
+	var plans [2][]leaf.Move
+	var stores [2]*memstore.Store
+	for k := range stores {
+		stores[k] = memstore.New()
+		all, err := leaf.PlanMoves(t.Context(), table, stores[k], leaf.MoveOptions{IgnoreLiving: true})
+		if err != nil || len(all) != 1 {
+			t.Fatal(all, err)
+		}
+		plans[k] = all
+	}
+	for k, store := range stores {
+		err := leaf.ApplyMoves(t.Context(), table, store, plans[k], leaf.MoveOptions{})
+		_, missing := store.Tag(t.Context(), "a")
+		if reason := plans[k][0].Reason; err != nil || errors.Is(reason, hapax.ErrInvalidArgument) != (k == 1) || errors.Is(missing, hapax.ErrTagNotFound) != (k == 1) {
+			t.Errorf("store %d: %v, %v; its tag: %v", k, err, reason, missing)
+		}
+	}
+}

@@ -50,6 +50,7 @@ func TestTable(t *testing.T) {
 		"down, and back": testDown,
 		"closed":         testClosed,
 		"moves":          testMoves,
+		"two stores":     testTwoStores,
 
 		"witness":                 testWitness,
 		"witness of a busy table": testWitnessBusy,

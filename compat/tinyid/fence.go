@@ -75,11 +75,15 @@ func (db *database) triggered(ctx context.Context) (map[int64]bool, error) {
 }
 
 // closeRows closes the rows of a biz_type in all databases, by their names or else by
-// triggers. Each keeps its max_id.
+// triggers. Each keeps its max_id. It fails where another command has closed the last of them:
+// that one makes the tag, perhaps in another store.
 func (s *Store) closeRows(ctx context.Context, bizType string) error {
 	rows, err := s.all(ctx)
 	if err != nil {
 		return err
+	}
+	if closed(rows[bizType]) {
+		return anotherClosed(bizType)
 	}
 	for _, r := range rows[bizType] {
 		if r.fence != open {
@@ -92,19 +96,21 @@ func (s *Store) closeRows(ctx context.Context, bizType string) error {
 	return nil
 }
 
+func anotherClosed(bizType string) error {
+	return fmt.Errorf("%w: row %q of tiny_id_info has changed, or was closed by another command, since it was read: repeat this where the row is still to be moved", hapax.ErrInvalidArgument, bizType)
+}
+
 func (db *database) closeRow(ctx context.Context, r row) error {
 	limited, cancel := db.Limit(ctx)
 	defer cancel()
 	if utf8.RuneCountInString(movedPrefix+r.bizType) <= maxBizType {
 		// TinyID names the biz_type in its update, so that one that has read the row already
 		// is late, too.
-		_, err := db.SQL.ExecContext(limited, "UPDATE tiny_id_info SET biz_type = ?, version = version + 1 WHERE id = ? AND biz_type = ?", movedPrefix+r.bizType, r.id, r.bizType)
+		done, err := db.SQL.ExecContext(limited, "UPDATE tiny_id_info SET biz_type = ?, version = version + 1 WHERE id = ? AND biz_type = ?", movedPrefix+r.bizType, r.id, r.bizType)
 		if err == nil {
-			var now string
-			// Read back: the name that stands there decides, however many rows the update has counted.
-			err = db.SQL.QueryRowContext(limited, "SELECT biz_type FROM tiny_id_info WHERE id = ?", r.id).Scan(&now)
-			if err == nil && now != movedPrefix+r.bizType {
-				err = fmt.Errorf("%w: row %q of tiny_id_info has changed meanwhile", hapax.ErrInvalidArgument, r.bizType)
+			var n int64
+			if n, err = done.RowsAffected(); err == nil && n == 0 {
+				err = anotherClosed(r.bizType)
 			}
 		}
 		if !mysqldb.Denied(err) {

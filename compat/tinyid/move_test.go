@@ -154,3 +154,27 @@ func testMoveByTrigger(t *testing.T, server *testservers.Server) {
 		}
 	}
 }
+
+// Two commands for two stores have planned to move a row while it was open: the second one is told
+// that it was closed, and makes no tag.
+func testTwoStores(t *testing.T, server *testservers.Server) {
+	db := database(t, server, "'a', 500, 10, 1, 0")
+	s := open(t, tinyid.Options{}, db.URL)
+	var plans [2][]tinyid.Move
+	var stores [2]*memstore.Store
+	for k := range stores {
+		stores[k] = memstore.New()
+		all, err := tinyid.PlanMoves(t.Context(), s, stores[k], tinyid.MoveOptions{IgnoreLiving: true})
+		if err != nil || len(all) != 1 {
+			t.Fatal(all, err)
+		}
+		plans[k] = all
+	}
+	for k, store := range stores {
+		err := tinyid.ApplyMoves(t.Context(), s, store, plans[k], tinyid.MoveOptions{})
+		_, missing := store.Tag(t.Context(), "a")
+		if reason := plans[k][0].Reason; err != nil || errors.Is(reason, hapax.ErrInvalidArgument) != (k == 1) || errors.Is(missing, hapax.ErrTagNotFound) != (k == 1) {
+			t.Errorf("store %d: %v, %v; its tag: %v", k, err, reason, missing)
+		}
+	}
+}

@@ -57,6 +57,7 @@ func TestStore(t *testing.T) {
 		"row elsewhere": testRowElsewhere,
 		"tokens":        testTokens,
 		"moves":         testMoves,
+		"two stores":    testTwoStores,
 		"trigger":       testMoveByTrigger,
 
 		"witness":                  testWitness,
