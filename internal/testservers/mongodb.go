@@ -62,37 +62,51 @@ func buildFerretDB(t testing.TB) string {
 		}
 		sum.Write(text)
 	}
-	cache, err := os.UserCacheDir()
+	bin, err := cached("ferretdb-"+hex.EncodeToString(sum.Sum(nil)[:8]), func(tmp string) error {
+		// As the tests are compiled, and of the same versions: so most of it is compiled already.
+		cmd := exec.CommandContext(ctx, "go", "build", "-tags", "ferretdb_no_postgresql", "-ldflags", "-s -w", "-o", tmp, ".")
+		cmd.Dir = src
+		cmd.Env = append(os.Environ(), "GOWORK=off")
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("%w\n%s", err, out)
+		}
+		return err
+	})
 	if err != nil {
-		cache = os.TempDir()
-	}
-	cache = filepath.Join(cache, "hapax-test")
-	bin := filepath.Join(cache, "ferretdb-"+hex.EncodeToString(sum.Sum(nil)[:8]))
-	if _, err := os.Stat(bin); err == nil {
-		return bin
-	}
-	if err := os.MkdirAll(cache, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	// Packages are tested at the same time: the first one builds, and the others wait for it.
-	release, err := alone(filepath.Join(cache, "ferretdb.lock"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer release()
-	if _, err := os.Stat(bin); err == nil {
-		return bin
-	}
-	tmp := bin + ".new"
-	// As the tests are compiled, and of the same versions: so most of it is compiled already.
-	cmd := exec.CommandContext(ctx, "go", "build", "-tags", "ferretdb_no_postgresql", "-ldflags", "-s -w", "-o", tmp, ".")
-	cmd.Dir = src
-	cmd.Env = append(os.Environ(), "GOWORK=off")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		Missing(t, fmt.Sprintf("the stand-in for mongod cannot be built: %v\n%s", err, out))
-	}
-	if err := os.Rename(tmp, bin); err != nil {
-		t.Fatal(err)
+		Missing(t, fmt.Sprintf("the stand-in for mongod cannot be built: %v", err))
 	}
 	return bin
+}
+
+// cached returns the path of a file in the user's cache, which make writes to where it is
+// told, at the first use.
+func cached(name string, make func(tmp string) error) (string, error) {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		dir = os.TempDir()
+	}
+	dir = filepath.Join(dir, "hapax-test")
+	path := filepath.Join(dir, name)
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	// Packages are tested at the same time: the first one makes it, and the others wait for it.
+	kind, _, _ := strings.Cut(name, "-")
+	release, err := alone(filepath.Join(dir, kind+".lock"))
+	if err != nil {
+		return "", err
+	}
+	defer release()
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	tmp := path + ".new"
+	if err := make(tmp); err != nil {
+		return "", err
+	}
+	return path, os.Rename(tmp, path)
 }
