@@ -23,7 +23,7 @@ func MariaDB(t testing.TB, args ...string) *Server {
 	}
 	bin := Require(t, []string{"mariadbd"}, "/usr/sbin", "/usr/local/sbin")
 	install := Require(t, []string{"mariadb-install-db"})
-	dir := newDir(t, "mariadb", "")
+	dir := filepath.Join(newDir(t, "mariadb", ""), "d")
 	asRoot := []string{}
 	if os.Geteuid() == 0 {
 		asRoot = append(asRoot, "--user=root")
@@ -32,8 +32,10 @@ func MariaDB(t testing.TB, args ...string) *Server {
 	// them, also those that another one uses.
 	const log = "--innodb-log-file-size=8M" // it is written in full at first
 	tmp := "--tmpdir=" + newDir(t, "mariadb-tmp", "")
-	run(t, "", dir, install, append(asRoot, "--no-defaults", "--datadir="+dir, tmp, log,
-		"--auth-root-authentication-method=normal", "--skip-test-db")...)
+	copyTemplate(t, "mariadb", install, dir, func(dir string) {
+		run(t, "", filepath.Dir(dir), install, append(asRoot, "--no-defaults", "--datadir="+dir, tmp, log,
+			"--auth-root-authentication-method=normal", "--skip-test-db")...)
+	})
 	script := filepath.Join(dir, "init.sql")
 	if err := os.WriteFile(script, []byte("CREATE DATABASE IF NOT EXISTS hapax;\n"), 0o644); err != nil {
 		t.Fatal(err)

@@ -78,35 +78,3 @@ func buildFerretDB(t testing.TB) string {
 	}
 	return bin
 }
-
-// cached returns the path of a file in the user's cache, which make writes to where it is
-// told, at the first use.
-func cached(name string, make func(tmp string) error) (string, error) {
-	dir, err := os.UserCacheDir()
-	if err != nil {
-		dir = os.TempDir()
-	}
-	dir = filepath.Join(dir, "hapax-test")
-	path := filepath.Join(dir, name)
-	if _, err := os.Stat(path); err == nil {
-		return path, nil
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
-	}
-	// Packages are tested at the same time: the first one makes it, and the others wait for it.
-	kind, _, _ := strings.Cut(name, "-")
-	release, err := alone(filepath.Join(dir, kind+".lock"))
-	if err != nil {
-		return "", err
-	}
-	defer release()
-	if _, err := os.Stat(path); err == nil {
-		return path, nil
-	}
-	tmp := path + ".new"
-	if err := make(tmp); err != nil {
-		return "", err
-	}
-	return path, os.Rename(tmp, path)
-}

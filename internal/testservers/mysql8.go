@@ -30,7 +30,12 @@ func MySQL8(t testing.TB, args ...string) *Server {
 	if os.Geteuid() == 0 {
 		common = append(common, "--user=root")
 	}
-	run(t, "", filepath.Dir(dir), bin, append(common, "--initialize-insecure")...)
+	copyTemplate(t, "mysql8", bin, dir, func(dir string) {
+		run(t, "", filepath.Dir(dir), bin, append(common, "--initialize-insecure")...)
+	})
+	if err := os.Remove(filepath.Join(dir, "auto.cnf")); err != nil { // the server's identity, which it makes anew
+		t.Fatal(err)
+	}
 	script := filepath.Join(filepath.Dir(dir), "init.sql")
 	if err := os.WriteFile(script, []byte("CREATE DATABASE IF NOT EXISTS hapax;\n"), 0o644); err != nil {
 		t.Fatal(err)

@@ -32,9 +32,14 @@ func Postgres(t testing.TB, args ...string) *Server {
 func newPostgresDir(t testing.TB) string {
 	t.Helper()
 	dir := filepath.Join(newDir(t, "postgres", "postgres"), "d")
-	run(t, "postgres", filepath.Dir(dir), Require(t, []string{"initdb"}, postgresDirs),
-		"-D", dir, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync",
-		"--wal-segsize=1") // each is written in full at first
+	initdb := Require(t, []string{"initdb"}, postgresDirs)
+	copyTemplate(t, "postgres", initdb, dir, func(dir string) {
+		run(t, "postgres", filepath.Dir(dir), initdb, "-D", dir, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync",
+			"--wal-segsize=1") // each is written in full at first
+	})
+	if err := rename(dir); err != nil {
+		t.Fatalf("postgres: %v", err)
+	}
 	return dir
 }
 
@@ -50,6 +55,7 @@ func PostgresIn(t testing.TB, dir string, args ...string) *Server {
 			return append([]string{
 				"-D", dir, "-p", strconv.Itoa(port), "-k", dir,
 				"-c", "listen_addresses=127.0.0.1", "-c", "max_connections=1000", "-c", "shared_buffers=32MB",
+				"-c", "autovacuum=off", // nothing lives long enough to need it, and it is a process for each database
 				"-c", "dynamic_shared_memory_type=mmap", // in its directory, which goes with a server that is killed
 			}, args...)
 		},

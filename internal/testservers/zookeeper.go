@@ -3,8 +3,6 @@ package testservers
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"io"
 	"net"
@@ -77,19 +75,11 @@ const (
 // verified: half of what its start costs. It is made at its first use, and kept in the user's cache.
 func zooKeeperClasses(t testing.TB, bin string) (string, error) {
 	t.Helper()
-	sum := sha256.New()
-	for _, path := range []string{bin, zooKeeperJar, logJar} {
-		real, err := filepath.EvalSymlinks(path)
-		if err != nil {
-			return "", err
-		}
-		info, err := os.Stat(real)
-		if err != nil {
-			return "", err
-		}
-		fmt.Fprintln(sum, real, info.ModTime().UnixNano())
+	key, err := stamp(bin, zooKeeperJar, logJar)
+	if err != nil {
+		return "", err
 	}
-	return cached("zookeeper-"+hex.EncodeToString(sum.Sum(nil)[:8])+".jsa", func(tmp string) error {
+	return cached("zookeeper-"+key+".jsa", func(tmp string) error {
 		s := zooKeeperOf(t, bin, 0, nil, zooKeeperReady)
 		plain := s.args
 		s.args = func(port int) []string { return append([]string{"-XX:ArchiveClassesAtExit=" + tmp}, plain(port)...) }

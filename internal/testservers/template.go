@@ -1,0 +1,136 @@
+package testservers
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// cached returns the path of what lies in the user's cache: a file or a directory that make
+// makes where it is told, at the first use.
+func cached(name string, make func(tmp string) error) (string, error) {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		dir = os.TempDir()
+	}
+	dir = filepath.Join(dir, "hapax-test")
+	path := filepath.Join(dir, name)
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	// Packages are tested at the same time: the first one makes it, and the others wait for it.
+	kind, _, _ := strings.Cut(name, "-")
+	release, err := alone(filepath.Join(dir, kind+".lock"))
+	if err != nil {
+		return "", err
+	}
+	defer release()
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	tmp := path + ".new"
+	if err := os.RemoveAll(tmp); err != nil {
+		return "", err
+	}
+	if err := make(tmp); err != nil {
+		return "", err
+	}
+	return path, os.Rename(tmp, path)
+}
+
+// stamp returns what changes with the given files, which are programs of the system.
+func stamp(paths ...string) (string, error) {
+	sum := sha256.New()
+	for _, path := range paths {
+		file, err := filepath.EvalSymlinks(path)
+		if err != nil {
+			return "", err
+		}
+		info, err := os.Stat(file)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintln(sum, file, info.ModTime().UnixNano())
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:8]), nil
+}
+
+// copyTemplate makes dir, which does not exist, a copy of the data directory that install
+// makes at its first use. To install takes half a second of processor or more each time.
+func copyTemplate(t testing.TB, name, installer, dir string, install func(dir string)) {
+	t.Helper()
+	key, err := stamp(installer)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	template, err := cached(name+"-"+key, func(tmp string) error {
+		install(dir)
+		run(t, "", filepath.Dir(dir), "cp", "-a", dir, tmp)
+		return os.RemoveAll(dir)
+	})
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	run(t, "", filepath.Dir(dir), "cp", "-a", template, dir)
+}
+
+// rename gives a PostgreSQL cluster that is a copy an identity of its own: that of the
+// template stands at the beginning of its control file, which ends in a checksum, and in
+// the first page of its log.
+func rename(dir string) error {
+	path := filepath.Join(dir, "global", "pg_control")
+	control, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	castagnoli, end := crc32.MakeTable(crc32.Castagnoli), 8
+	for ; end+4 <= len(control); end += 4 {
+		if binary.LittleEndian.Uint32(control[end:]) == crc32.Checksum(control[:end], castagnoli) {
+			break
+		}
+	}
+	if end+4 > len(control) {
+		return fmt.Errorf("%s: no checksum found", path)
+	}
+	old := binary.LittleEndian.Uint64(control)
+	now := rand.Uint64()
+	binary.LittleEndian.PutUint64(control, now)
+	binary.LittleEndian.PutUint32(control[end:], crc32.Checksum(control[:end], castagnoli))
+	if err := rewrite(path, 0, control); err != nil {
+		return err
+	}
+	segments, err := filepath.Glob(filepath.Join(dir, "pg_wal", "0*"))
+	for _, path := range segments {
+		const at = 24 // after the header that all pages have
+		page, readErr := os.ReadFile(path)
+		if err = errors.Join(err, readErr); err != nil {
+			break
+		}
+		if len(page) < at+8 || binary.LittleEndian.Uint64(page[at:]) != old {
+			return fmt.Errorf("%s: the cluster's identity is not in its header", path)
+		}
+		err = rewrite(path, at, binary.LittleEndian.AppendUint64(nil, now))
+	}
+	return err
+}
+
+// rewrite writes over a part of a file, whose owner it keeps.
+func rewrite(path string, at int64, part []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(part, at)
+	return errors.Join(err, f.Close())
+}
