@@ -30,7 +30,7 @@ import (
 // every node must issue again.
 
 var (
-	simSeeds = flag.Int("sim.seeds", 10, "how many seeds TestSimulation runs")
+	simSeeds = flag.Int("sim.seeds", 5, "how many seeds TestSimulation runs")
 	simFirst = flag.Uint64("sim.first", 1, "the first of them")
 	simSeed  = flag.Uint64("sim.seed", 0, "run this seed only")
 )

@@ -106,7 +106,7 @@ func (c *clockTest) expect(when string, want hapax.Code) {
 	enough := grants() + 2
 	last := hapax.Code("")
 	over := time.Now().Add(2 * patience.Long)
-	for ; time.Now().Before(over); patience.Again() {
+	for ; time.Now().Before(over); patience.Slow(50 * time.Millisecond) {
 		ids, err := take(patient, c.s.url, c.tag, 100)
 		c.taken = append(c.taken, ids...)
 		if last = refused(err); err != nil && last == "" {

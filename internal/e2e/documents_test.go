@@ -153,7 +153,7 @@ func TestReadme(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if out, err := exec.CommandContext(t.Context(), "go", "vet", file).CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(t.Context(), "go", "list", "-export", file).CombinedOutput(); err != nil {
 			t.Errorf("%v: %s", err, out)
 		}
 	})

@@ -14,7 +14,17 @@ import (
 // own, as if each were alone.
 func TestManyCommandsAtOnce(t *testing.T) {
 	t.Parallel()
-	const processes, each = 40, 2
+	manyCommands(t, 12)
+}
+
+func TestManyCommandsAtOnceSoak(t *testing.T) {
+	patience.Soak(t, "a crowd")
+	manyCommands(t, 200)
+}
+
+func manyCommands(t *testing.T, processes int) {
+	t.Helper()
+	const each = 2
 	store, dir := testservers.Redis(t), t.TempDir()
 	server := serve(t, dir, nil, "--store", store.URL)
 	eventuallyTake(t, server, "orders", 1) // it serves

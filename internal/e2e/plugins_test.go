@@ -21,7 +21,7 @@ func TestPluginsPage(t *testing.T) {
 		}
 	}
 	path := "PATH=" + filepath.Dir(binary) + ":" + os.Getenv("PATH")
-	shellSession(t, filepath.Join("..", ".."), []string{path, "HOME=" + os.Getenv("HOME"), "GOFLAGS=" + os.Getenv("GOFLAGS")}, "go vet "+main)
+	shellSession(t, filepath.Join("..", ".."), []string{path, "HOME=" + os.Getenv("HOME"), "GOFLAGS=" + os.Getenv("GOFLAGS")}, "go list -export "+main)
 
 	key := filepath.Join(dir, "k1.key")
 	write(t, dir, "k1.key", strings.Repeat("k", 32))

@@ -79,6 +79,15 @@ func (s *signaller) lacks(want signals) string {
 		}
 		lack(where, is, r)
 	}
+	if want.code != "" && want.state != "leaving" { // it also uses up what is left of grants
+		_, err := take(patient, s.url, "orders", 1)
+		r, ok := errors.AsType[*refusal](err)
+		lack("a request", ok && r.Status == http.StatusServiceUnavailable && (r.Code == want.code || want.fenced && r.Code == hapax.ErrFenced.Code() ||
+			r.Code == hapax.ErrRefillPending.Code()), err)
+	}
+	if len(told) > 0 {
+		return strings.Join(told, "\n") // commands that ask once more would cost more than all of this
+	}
 	status := run(s.t, s.dir, "status", "--server", s.url, "--json")
 	var st struct{ State, Code, Why, Do string }
 	_ = json.Unmarshal([]byte(status.out), &st) // what is wrong with it shows below
@@ -116,12 +125,6 @@ func (s *signaller) lacks(want signals) string {
 	last, _, _ = strings.Cut(last, "\n")
 	entry := `"state":"` + want.state + `"`
 	lack("log", strings.Contains(last, entry) && strings.Contains(last, string(want.code)) && strings.Contains(last, want.why) && strings.Contains(last, want.command), last)
-	if want.code != "" {
-		_, err := take(patient, s.url, "orders", 1)
-		r, ok := errors.AsType[*refusal](err)
-		lack("a request", ok && r.Status == http.StatusServiceUnavailable && (r.Code == want.code || want.fenced && r.Code == hapax.ErrFenced.Code() ||
-			r.Code == hapax.ErrRefillPending.Code()), err)
-	}
 	return strings.Join(told, "\n")
 }
 

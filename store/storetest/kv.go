@@ -60,12 +60,22 @@ func (k kv) key(name string) driver.Key { return driver.Key{Table: k.table, Name
 // cell reads a row.
 func (k kv) cell(name string) driver.Cell {
 	k.Helper()
-	cells, err := k.Get(k.ctx, driver.Current, k.key(name))
-	k.must(err)
-	if len(cells) != 1 || !cells[0].Known {
-		k.Fatalf("Get of one row returns %+v", cells)
+	return k.cells(name)[0]
+}
+
+// cells reads rows in one call.
+func (k kv) cells(names ...string) []driver.Cell {
+	k.Helper()
+	keys := make([]driver.Key, len(names))
+	for i, name := range names {
+		keys[i] = k.key(name)
 	}
-	return cells[0]
+	cells, err := k.Get(k.ctx, driver.Current, keys...)
+	k.must(err)
+	if len(cells) != len(keys) || slices.ContainsFunc(cells, func(c driver.Cell) bool { return !c.Known }) {
+		k.Fatalf("Get of %d rows returns %+v", len(keys), cells)
+	}
+	return cells
 }
 
 // is reports a row that has another value; empty stands for no row.
@@ -459,10 +469,11 @@ func checkKVModel(e *env) {
 		want := maps.Clone(model)
 		met := true
 		holds := map[string]bool{}
-		for _, name := range names {
+		current := k.cells(names...)
+		for i, name := range names {
 			old := seen[at][name]
 			if !old.Known || string(old.Value) == model[name] || rnd.IntN(4) > 0 {
-				old = k.cell(name)
+				old = current[i]
 			}
 			seen[at][name] = old
 			holds[name] = string(old.Value) == model[name]
@@ -515,8 +526,9 @@ func checkKVModel(e *env) {
 			}
 		}
 		model = want
-		for _, name := range append(names, "beat") {
-			k.is(fmt.Sprintf("step %d %+v: row %s", n, s, name), name, model[name])
+		all := append(names, "beat")
+		for i, cell := range k.cells(all...) {
+			k.holds(fmt.Sprintf("step %d %+v: row %s", n, s, all[i]), cell, model[all[i]])
 		}
 		if e.Failed() {
 			return

@@ -47,12 +47,12 @@ func checkKVPulse(e *env) {
 		}
 		most = max(most, next)
 		met, stale := !fenced && beat >= bar, rnd.IntN(len(names))
-		holds := false
+		holds, current := false, k.cells(names...)
 		for i, name := range names {
 			if rnd.IntN(3) == 0 {
 				continue
 			}
-			c := k.change(name, fmt.Sprint("value ", n))
+			c := driver.Change{Key: k.key(name), Old: current[i], Next: fmt.Append(nil, "value ", n)}
 			if i == stale && rows[name] != "" && rnd.IntN(2) == 0 {
 				rows[name] = fmt.Sprint("another's ", n)
 				k.set(name, rows[name])
@@ -78,7 +78,8 @@ func checkKVPulse(e *env) {
 		if r.Met || split {
 			top = most
 		}
-		now, err := strconv.Atoi(string(k.cell("beat").Value))
+		after := k.cells(append(names, "beat")...)
+		now, err := strconv.Atoi(string(after[len(names)].Value))
 		if err != nil || now < least || now > top {
 			e.Errorf("%s: the beat is %d (%v); want %d to %d", what, now, err, least, top)
 		}
@@ -92,8 +93,8 @@ func checkKVPulse(e *env) {
 			}
 			rows[c.Key.Name] = string(c.Next)
 		}
-		for _, name := range names {
-			k.is(what+": row "+name, name, rows[name])
+		for i, name := range names {
+			k.holds(what+": row "+name, after[i], rows[name])
 		}
 		if e.Failed() {
 			return

@@ -169,7 +169,7 @@ func prepareJob(e *env, kind string, rounds int) job {
 // checkProcesses: what processes take at the same time is disjoint and, since
 // nothing fails, without gaps.
 func checkProcesses(e *env, kind string) {
-	const processes, rounds = 16, 8
+	const processes, rounds = 6, 8
 	j := prepareJob(e, kind, rounds)
 	all := grants{}
 	var mu sync.Mutex // guards all

@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -364,15 +363,22 @@ func lifetime(ctx context.Context, c *client.Client, l *honestLedger) error {
 
 // TestAdversary: whatever is called with an issue and a lease token, no
 // number comes twice, no worker is poisoned, no line ended, and no honest caller
-// refused. HAPAX_TEST_SOAK=1 makes it a million calls.
+// refused.
 func TestAdversary(t *testing.T) {
-	calls := int64(100_000)
-	switch {
-	case os.Getenv("HAPAX_TEST_SOAK") != "":
-		calls = 1_000_000
-	case testing.Short():
+	calls := int64(30_000)
+	if testing.Short() {
 		calls = 20_000
 	}
+	withstand(t, calls)
+}
+
+func TestAdversarySoak(t *testing.T) {
+	patience.Soak(t, "a million calls")
+	withstand(t, 1_000_000)
+}
+
+func withstand(t *testing.T, calls int64) {
+	t.Helper()
 	store := memstore.New()
 	l, nodes, taken := attack(t, store, shared{store}, evilLease, calls)
 	if taken < int(calls)/100 {
