@@ -3,8 +3,11 @@ package coordtest
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -143,11 +146,11 @@ func (d Driver) overtaken(t *testing.T) {
 
 // notThere: Open waits for a server up to the deadline.
 func (d Driver) notThere(t *testing.T) {
-	server := d.own(t)
-	server.Stop()
+	server, url := d.shared(t)
+	url = strings.Replace(url, server.Addr, net.JoinHostPort("127.0.0.1", strconv.Itoa(testservers.FreePort(t))), 1)
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	s, err := d.Open(ctx, server.URL, nil)
+	s, err := d.Open(ctx, url, nil)
 	if err == nil {
 		s.Close()
 	}
