@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"testing"
@@ -32,9 +33,11 @@ func MariaDB(t testing.TB, args ...string) *Server {
 	// them, also those that another one uses.
 	const log = "--innodb-log-file-size=8M" // it is written in full at first
 	tmp := "--tmpdir=" + newDir(t, "mariadb-tmp", "")
-	copyTemplate(t, "mariadb", install, dir, func(dir string) {
-		run(t, "", filepath.Dir(dir), install, append(asRoot, "--no-defaults", "--datadir="+dir, tmp, log,
-			"--auth-root-authentication-method=normal", "--skip-test-db")...)
+	copyTemplate(t, "mariadb", "", dir, func(dir string) []string {
+		return slices.Concat([]string{install}, asRoot, []string{
+			"--no-defaults", "--datadir=" + dir, "--tmpdir=" + filepath.Dir(dir), log,
+			"--auth-root-authentication-method=normal", "--skip-test-db",
+		})
 	})
 	script := filepath.Join(dir, "init.sql")
 	if err := os.WriteFile(script, []byte("CREATE DATABASE IF NOT EXISTS hapax;\n"), 0o644); err != nil {

@@ -3,6 +3,7 @@ package testservers
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"testing"
@@ -26,12 +27,12 @@ func MySQL8(t testing.TB, args ...string) *Server {
 	base := filepath.Join(cache, MySQL8Dir)
 	bin := Require(t, []string{"mysqld"}, filepath.Join(base, "bin"))
 	dir := filepath.Join(newDir(t, "mysql8", ""), "d")
-	common := []string{"--no-defaults", "--basedir=" + base, "--lc-messages-dir=" + filepath.Join(base, "share"), "--datadir=" + dir, "--innodb-log-file-size=8M"}
+	common := []string{"--no-defaults", "--basedir=" + base, "--lc-messages-dir=" + filepath.Join(base, "share"), "--innodb-log-file-size=8M"}
 	if os.Geteuid() == 0 {
 		common = append(common, "--user=root")
 	}
-	copyTemplate(t, "mysql8", bin, dir, func(dir string) {
-		run(t, "", filepath.Dir(dir), bin, append(common, "--initialize-insecure")...)
+	copyTemplate(t, "mysql8", "", dir, func(dir string) []string {
+		return slices.Concat([]string{bin}, common, []string{"--datadir=" + dir, "--initialize-insecure"})
 	})
 	if err := os.Remove(filepath.Join(dir, "auto.cnf")); err != nil { // the server's identity, which it makes anew
 		t.Fatal(err)
@@ -44,7 +45,7 @@ func MySQL8(t testing.TB, args ...string) *Server {
 		name: "mysql8", bin: bin, dir: dir, stop: syscall.SIGTERM,
 		args: func(port int) []string {
 			all := append([]string{}, common...) // --no-defaults must be the first
-			all = append(all, "--socket="+filepath.Join(dir, "s"), "--mysqlx=OFF", "--port="+strconv.Itoa(port), "--bind-address=127.0.0.1",
+			all = append(all, "--datadir="+dir, "--socket="+filepath.Join(dir, "s"), "--mysqlx=OFF", "--port="+strconv.Itoa(port), "--bind-address=127.0.0.1",
 				"--pid-file="+filepath.Join(dir, "pid"), "--max-connections=1000", "--innodb-buffer-pool-size=32M", "--init-file="+script)
 			return append(all, args...)
 		},

@@ -33,9 +33,8 @@ func newPostgresDir(t testing.TB) string {
 	t.Helper()
 	dir := filepath.Join(newDir(t, "postgres", "postgres"), "d")
 	initdb := Require(t, []string{"initdb"}, postgresDirs)
-	copyTemplate(t, "postgres", initdb, dir, func(dir string) {
-		run(t, "postgres", filepath.Dir(dir), initdb, "-D", dir, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync",
-			"--wal-segsize=1") // each is written in full at first
+	copyTemplate(t, "postgres", "postgres", dir, func(dir string) []string {
+		return []string{initdb, "-D", dir, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "--wal-segsize=1"} // each is written in full at first
 	})
 	if err := rename(dir); err != nil {
 		t.Fatalf("postgres: %v", err)

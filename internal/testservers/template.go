@@ -66,16 +66,19 @@ func stamp(paths ...string) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)[:8]), nil
 }
 
-// copyTemplate makes dir, which does not exist, a copy of the data directory that install
-// makes at its first use. To install takes half a second of processor or more each time.
-func copyTemplate(t testing.TB, name, installer, dir string, install func(dir string)) {
+// copyTemplate makes dir, which does not exist, a copy of the data directory that a command
+// makes at its first use, run under the account. To install takes half a second of processor
+// or more each time.
+func copyTemplate(t testing.TB, name, account, dir string, command func(dir string) []string) {
 	t.Helper()
-	key, err := stamp(installer)
+	key, err := stamp(command("/")[0])
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
-	template, err := cached(name+"-"+key, func(tmp string) error {
-		install(dir)
+	sum := sha256.Sum256([]byte(key + strings.Join(command("/"), " "))) // another command makes another template
+	template, err := cached(name+"-"+hex.EncodeToString(sum[:8]), func(tmp string) error {
+		install := command(dir)
+		run(t, account, filepath.Dir(dir), install[0], install[1:]...)
 		run(t, "", filepath.Dir(dir), "cp", "-a", dir, tmp)
 		return os.RemoveAll(dir)
 	})
