@@ -18,7 +18,6 @@ import (
 var sleepers = map[string]string{
 	// By a clock that is virtual, which the rule cannot see: their callers are in bubbles.
 	"store/witness/within":   virtual,
-	"store/witness/pass":     virtual,
 	"store/witness/dress":    virtual,
 	"store/witness/event":    virtual,
 	"store/witness/restore":  virtual,

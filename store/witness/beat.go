@@ -122,9 +122,9 @@ func (g *Guarded) noteFailure(err error) {
 }
 
 // within runs f on the handle for heartbeats, which is dialled anew where it does not
-// answer. To dial may take longer than a heartbeat.
+// answer.
 func (g *Guarded) within(limit time.Duration, f func(context.Context, store) error) error {
-	dial, cancel := context.WithTimeout(g.life, max(limit, 2*g.interval()))
+	dial, cancel := context.WithTimeout(g.life, max(limit, g.dialTimeout()))
 	defer cancel()
 	s, err := g.beatStore(dial)
 	if err != nil {
@@ -142,6 +142,9 @@ func (g *Guarded) within(limit time.Duration, f func(context.Context, store) err
 // beatStore returns the handle for heartbeats: on a store that nobody shares, that
 // for all calls.
 func (g *Guarded) beatStore(ctx context.Context) (store, error) {
+	if s := g.beats.peek(); s != nil { // however long the other handle takes to be dialled anew
+		return s, nil
+	}
 	s, err := g.calls.get(ctx)
 	if err != nil || !s.Shared() {
 		return s, err
@@ -149,7 +152,7 @@ func (g *Guarded) beatStore(ctx context.Context) (store, error) {
 	return g.beats.get(ctx)
 }
 
-// beat makes one heartbeat, which is one round trip, and does the work that is due besides.
+// beat makes one heartbeat, which is one round trip, and has the work done that is due besides.
 func (g *Guarded) beat() error {
 	g.mu.Lock()
 	shared, known := g.shared, g.me.known
@@ -160,10 +163,7 @@ func (g *Guarded) beat() error {
 		}
 		return nil
 	}
-	began := g.now()
-	interval := g.interval()
-	// The beat before all other work of the turn, with the whole of its own time-out.
-	err := g.within(timeoutOf(interval), g.beatOnce)
+	err := g.within(timeoutOf(g.interval()), g.beatOnce)
 	g.settleFresh()
 	g.mu.Lock()
 	cutOff := g.state == Serving && g.isCutOffLocked(g.now())
@@ -171,10 +171,10 @@ func (g *Guarded) beat() error {
 	if cutOff {
 		g.cutOff()
 	}
-	if err != nil {
-		return err
+	if err == nil { // else the connection may be lost, and is not asked for more
+		g.look()
 	}
-	return g.look(began, interval)
+	return err
 }
 
 func (g *Guarded) beatOnce(ctx context.Context, s store) error {

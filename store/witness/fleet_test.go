@@ -229,7 +229,8 @@ type link struct {
 
 	mu       sync.Mutex
 	down     bool
-	hangs    bool // calls on handles that are open neither answer nor fail
+	hangs    bool          // calls on handles that are open neither answer nor fail
+	trip     time.Duration // of a round trip
 	primary  string
 	wrap     func(*conn) driver.Store
 	opens    func() error // called before a handle is opened
@@ -310,14 +311,13 @@ func (l *link) hang() {
 func (c *conn) pass(ctx context.Context, op string) error {
 	l := c.link
 	l.mu.Lock()
-	down, before := l.down, l.before
+	down, before, trip := l.down, l.before, l.trip
 	if op == "open" {
 		l.mu.Unlock()
 		if down {
 			return errDown
 		}
-		time.Sleep(200 * time.Millisecond) // dials and logs in
-		return nil
+		return l.travel(ctx, 200*time.Millisecond+openTrips*trip) // dials and logs in
 	}
 	c.hung = c.hung || l.hangs
 	hung := c.hung
@@ -334,8 +334,20 @@ func (c *conn) pass(ctx context.Context, op string) error {
 			return err
 		}
 	}
-	time.Sleep(time.Millisecond)
-	return nil
+	return l.travel(ctx, time.Millisecond+trip)
+}
+
+// openTrips is how many answers a handle waits for until it is open, as with Redis and MariaDB.
+const openTrips = 6
+
+// travel waits for an answer, for no longer than a call may take.
+func (l *link) travel(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, context.Cause(ctx))
+	}
 }
 
 func (c *conn) after(op string) error {

@@ -39,6 +39,18 @@ func intervalFor(took time.Duration) time.Duration {
 // timeoutOf is how long one heartbeat may take.
 func timeoutOf(interval time.Duration) time.Duration { return interval * 4 / 5 }
 
+// dialTrips is for how many answers a process waits at most until its store is dialled, and one more.
+const dialTrips = 8
+
+// dialTimeout is how long it may take to dial for a heartbeat: two intervals, or on a store that is
+// far away as long as that takes there. An attempt that ends sooner has to begin anew, and no
+// later one has more time. Longer than a living node may take it is of no use.
+func (g *Guarded) dialTimeout() time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return max(2*g.intervalLocked(), min(dialTrips*g.pace.took, g.waitLocked()))
+}
+
 // interval returns how often this process beats.
 func (g *Guarded) interval() time.Duration {
 	g.mu.Lock()

@@ -8,12 +8,11 @@ import (
 	"github.com/hapax-id/hapax/store/witness"
 )
 
-// delay has every call of a machine take so long.
+// delay has every round trip of a machine take so long.
 func (m *machine) delay(d time.Duration) {
-	m.link.set(func(op string) error {
-		time.Sleep(d)
-		return nil
-	}, nil)
+	m.link.mu.Lock()
+	defer m.link.mu.Unlock()
+	m.link.trip = d
 }
 
 // A store that has come to be far away stops nobody: who measures that its heartbeats take
@@ -101,6 +100,39 @@ func TestSlowNodeSaysSoFirst(t *testing.T) {
 			if how := witness.HowEnded(m.witness, row); how != "" {
 				t.Errorf("c is marked as %s by %s; it lives", how, m.name)
 			}
+		}
+	})
+}
+
+// A fleet that comes to be far away, and then twice as far, keeps all its nodes while another joins:
+// to read the rows of others, and to compare the used tags, costs no heartbeat its connection.
+func TestDistantStoreIsJoined(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		all := f.trio(nil)
+		at := func(d, lasts time.Duration, grants bool) {
+			t.Helper()
+			for _, m := range all {
+				m.delay(d)
+			}
+			for began := time.Now(); time.Since(began) < lasts; {
+				time.Sleep(100 * time.Millisecond)
+				for _, m := range all[:3] {
+					if grants {
+						m.must("t", 10)
+					}
+					if st := m.Status(); st.State != witness.Serving {
+						t.Fatalf("at %v %s is %+v; want it to serve", d, m.name, st)
+					}
+				}
+			}
+		}
+		at(300*time.Millisecond, 20*time.Second, true)
+		at(600*time.Millisecond, time.Minute, true)
+		d := f.start("d")
+		all = append(all, d)
+		at(600*time.Millisecond, time.Minute, false)
+		if st := d.Status(); st.State != witness.Serving {
+			t.Errorf("d is %+v; want it to serve", st)
 		}
 	})
 }

@@ -2,6 +2,7 @@ package witness
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -98,34 +99,36 @@ func (g *Guarded) noteBeat(p pulse, c driver.Contact) {
 	}
 }
 
-// look does the work due besides the beats of a serving process, on their handle, in
-// the rest of the interval that began with the beat. A survey takes longer.
-func (g *Guarded) look(began, interval time.Duration) error {
+// look has the work done that is due besides the beats of a serving process.
+func (g *Guarded) look() {
 	g.mu.Lock()
 	now, m := g.now(), &g.me
 	if g.state != Serving || m.row == "" {
 		g.mu.Unlock()
-		return nil
+		return
 	}
 	// Unequal and not greater: the number of a healed store may be lower.
 	moved := m.joins > m.seen || m.changes != m.learnt
 	watched := g.watchedLocked(now)
 	reader := watched == ""
+	survey := moved || now >= m.again
 	period := g.waitLocked() / 2
 	if m.late { // somebody did not advance between the last two times
 		period = 0
 	}
+	if survey || m.busy { // a survey reads all rows itself, and a connection for another reading has to be dialled
+		period = g.waitLocked()
+	}
 	due := now-m.read >= period && (reader || !m.watches)
-	survey := moved || now >= m.again
 	g.mu.Unlock()
 	if survey {
 		g.surveyLater()
 	}
 	compare := g.used.due(now)
 	if !due && !compare {
-		return nil
+		return
 	}
-	return g.within(max(interval-(now-began), interval/5), func(ctx context.Context, s store) (err error) {
+	g.lookLater(func(ctx context.Context, s store) (err error) {
 		switch {
 		case due && reader:
 			err = g.read(ctx, s)
@@ -137,6 +140,48 @@ func (g *Guarded) look(began, interval time.Duration) error {
 		}
 		return err
 	})
+}
+
+// lookLater does some work beside the heartbeats, unless such is under way. It has the time that a
+// living node may take, and the handle for calls: on that of the heartbeats one that takes longer
+// than the rest of an interval would cost them their connection, and a distant store takes longer
+// than several intervals to make another.
+func (g *Guarded) lookLater(work func(context.Context, store) error) {
+	g.mu.Lock()
+	busy, limit := g.looks, g.waitLocked()
+	g.looks = true
+	g.mu.Unlock()
+	if busy {
+		return
+	}
+	g.loop.Go(func() {
+		err := g.beside(g.calls, limit, work)
+		g.mu.Lock()
+		g.looks = false
+		g.mu.Unlock()
+		if err != nil && g.life.Err() == nil {
+			g.opts.Log.Debug("the look at the rows of others has failed, and is taken again", "err", err)
+		}
+	})
+}
+
+// beside does some work on a handle beside the heartbeats.
+func (g *Guarded) beside(h *handle, limit time.Duration, work func(context.Context, store) error) error {
+	ctx, cancel := context.WithTimeout(g.life, limit)
+	defer cancel()
+	s, err := h.get(ctx)
+	if err != nil {
+		return err
+	}
+	began := g.now()
+	alive, end := h.while(ctx, s)
+	defer end()
+	err = g.replaceLost(h, s, work(alive, s))
+	if errors.Is(err, errHangs) {
+		h.drop(s)
+	}
+	h.answered(s, began, err == nil || ctx.Err() == nil, g.opts.Timeout)
+	return err
 }
 
 // peek looks at the row to watch, where the store does not do so with a beat.

@@ -163,19 +163,7 @@ func (g *Guarded) surveyOn(h *handle) {
 	g.me.busy = true
 	row := g.me.row
 	g.loop.Go(func() {
-		ctx, cancel := context.WithTimeout(g.life, surveyTimeouts*g.opts.Timeout)
-		defer cancel()
-		s, err := h.get(ctx)
-		if err == nil {
-			began := g.now()
-			alive, end := h.while(ctx, s)
-			err = g.replaceLost(h, s, g.survey(alive, s))
-			end()
-			if errors.Is(err, errHangs) {
-				h.drop(s)
-			}
-			h.answered(s, began, err == nil || ctx.Err() == nil, g.opts.Timeout)
-		}
+		err := g.beside(h, surveyTimeouts*g.opts.Timeout, g.survey)
 		g.mu.Lock()
 		if g.me.row == row {
 			g.me.busy = false
