@@ -171,7 +171,7 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	}
 	opts.Holder, opts.Cache, opts.Ledger = node.Instance, node.cache, node.Ledger
 	opts.StoreWarnings = node.warned.snapshot
-	store.Store = ledger.Store{Store: node.Store, Ledger: node.Ledger, Maker: define.MakerOf}
+	store.Store = ledger.Store{Store: node.Store, Ledger: node.Ledger, Maker: define.MakerBy(nil)}
 	if node.Guard == nil {
 		log.Warn("the store forgets everything when the server stops: its numbers will repeat", "store", c.Store)
 	}

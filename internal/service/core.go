@@ -82,10 +82,10 @@ func admin[T any](ctx context.Context, c *core, f func(context.Context) (T, erro
 
 // retry calls f until it succeeds or fails for good, with backoff while the
 // store is in trouble, until the context ends.
-func (c *core) retry(ctx context.Context, why *trouble, f func(context.Context) error) error {
+func (c *core) retry(ctx context.Context, why *watch.Reason, f func(context.Context) error) error {
 	for failures := 1; ; failures++ {
 		err := f(ctx)
-		why.set(err)
+		why.Set(err)
 		if err == nil || !watch.IsAway(err) {
 			return err
 		}

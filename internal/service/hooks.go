@@ -44,21 +44,6 @@ func (hk *hooks) checkFrozen(t define.Tag) error {
 	return t.CheckFrozen(hk.strategies.Frozen(t.StrategyName(), t.Name))
 }
 
-// maker returns what makes other numbers of those that a line is granted.
-func (hk *hooks) maker(stored hapax.Tag) string {
-	t := define.See(stored)
-	if maker := t.Maker(); maker != "" {
-		return maker
-	}
-	if tag, _, ok := define.CutLine(t.Name); ok {
-		t.Name = tag
-	}
-	if len(hk.strategies.Frozen(t.StrategyName(), t.Name)) > 0 {
-		return byPlugins
-	}
-	return ""
-}
-
 // mayLease refuses to lease numbers of a tag whose strategy or plugins a client would
 // go round, and asks the plugins about the rest.
 func (hk *hooks) mayLease(ctx context.Context, t define.Tag, n int64) error {
@@ -95,9 +80,6 @@ func (hk *hooks) mayLeaseWorkers(ctx context.Context, pool string) error {
 	}
 	return nil
 }
-
-// byPlugins is what define.MakerOf would say of numbers that plugins replace.
-const byPlugins = "a plugin"
 
 // maxUsages bounds how many counts of plugins one answer tells.
 const maxUsages = 1000

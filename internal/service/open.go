@@ -14,29 +14,10 @@ import (
 	"github.com/hapax-id/hapax/internal/service/watch"
 )
 
-// trouble is why something has not succeeded yet.
-type trouble struct{ err atomic.Pointer[error] }
-
-func (t *trouble) set(err error) {
-	if err == nil {
-		t.err.Store(nil)
-	} else {
-		t.err.Store(&err)
-	}
-}
-
-// cause returns the trouble, or that the answer is still on its way.
-func (t *trouble) cause() error {
-	if err := t.err.Load(); err != nil {
-		return *err
-	}
-	return hapax.ErrRefillPending
-}
-
 // An attempt opens the line of one tag, for all callers that ask for it.
 type attempt struct {
-	on   atomic.Pointer[trouble] // what it is held up by: its own or its pool's
-	done chan struct{}           // closed when line and err are set
+	on   atomic.Pointer[watch.Reason] // what it is held up by: its own or its pool's
+	done chan struct{}                // closed when line and err are set
 	line *line
 	err  error
 	by   *auth.Caller // the caller for which the tag is created if there is none
@@ -69,7 +50,7 @@ func (s *Service) line(ctx context.Context, tag string) (*line, error) {
 		select {
 		case <-a.done:
 		case <-ctx.Done():
-			return nil, &hapax.WaitError{Cause: a.on.Load().cause(), Context: context.Cause(ctx)}
+			return nil, &hapax.WaitError{Cause: a.on.Load().Err(), Context: context.Cause(ctx)}
 		}
 		_, gaveUp := errors.AsType[*hapax.WaitError](a.err)
 		// An attempt that gave up is no answer to a caller with time left.
@@ -106,7 +87,7 @@ func (s *Service) attempt(ctx context.Context, tag string) (*attempt, error) {
 		return a, err
 	}
 	a = &attempt{done: make(chan struct{}), by: auth.FromContext(ctx)}
-	a.on.Store(&trouble{})
+	a.on.Store(&watch.Reason{})
 	address := auth.AddressFrom(ctx)
 	if !s.spawn(func() { s.run(auth.NewContext(s.life, a.by, address), a, tag) }) {
 		<-s.slots
@@ -187,7 +168,7 @@ func (s *Service) open(ctx context.Context, a *attempt, tag string) (*line, erro
 // openSnowflake opens a line whose numbers hold time.
 func (s *Service) openSnowflake(ctx context.Context, a *attempt, name string) (*line, error) {
 	p := s.pool(name)
-	a.on.Store(&p.trouble)
+	a.on.Store(&p.reason)
 	issuer, err := s.openPool(ctx, p)
 	if err != nil {
 		return nil, err
@@ -197,7 +178,7 @@ func (s *Service) openSnowflake(ctx context.Context, a *attempt, name string) (*
 
 // openSegment opens a line that counts.
 func (s *Service) openSegment(ctx context.Context, a *attempt, t hapax.Tag) (*line, error) {
-	seg, err := hapax.NewSegment(ctx, s.store.Telling(a.on.Load().set), t.Name, hapax.SegmentOptions{
+	seg, err := hapax.NewSegment(ctx, s.store.Telling(a.on.Load()), t.Name, hapax.SegmentOptions{
 		NoCreate: true, StoreTimeout: s.opts.StoreTimeout, Observer: s.observe, Clock: s.opts.Clock,
 	})
 	if err != nil {
@@ -209,7 +190,7 @@ func (s *Service) openSegment(ctx context.Context, a *attempt, t hapax.Tag) (*li
 // tag returns the tag as the store has it, and what it says, which is read here once. It
 // creates the tag if that is allowed. The second one is that whose plugins count: the same,
 // or that of a period's line.
-func (s *Service) tag(ctx context.Context, why *trouble, name string) (t, plugins define.Tag, err error) {
+func (s *Service) tag(ctx context.Context, why *watch.Reason, name string) (t, plugins define.Tag, err error) {
 	def, ok := s.declared(name)
 	cached := ok && s.opts.Pools[def.Pool].Cache && s.opts.Cache != nil
 	var stored, parent hapax.Tag

@@ -23,7 +23,7 @@ type pool struct {
 	slot     chan struct{}     // held by the one who opens the issuer
 	workers  hapax.WorkerStore // where its workers come from; set while slot is held
 	issuer   atomic.Pointer[hapax.Snowflake]
-	trouble  trouble
+	reason   watch.Reason                              // why its issuer is not open yet
 	choice   atomic.Pointer[identity.Choice]           // which worker IDs may be used, once it is known
 	census   atomic.Pointer[map[api.WorkerState]int64] // how many worker IDs are in each state; set by refresh
 	use      atomic.Pointer[health.Use]                // how these change; likewise
@@ -88,7 +88,7 @@ func (ps *poolTable) openPool(ctx context.Context, p *pool) (*hapax.Snowflake, e
 	case p.slot <- struct{}{}:
 		defer func() { <-p.slot }()
 	case <-ctx.Done():
-		return nil, &hapax.WaitError{Cause: p.trouble.cause(), Context: context.Cause(ctx)}
+		return nil, &hapax.WaitError{Cause: p.reason.Err(), Context: context.Cause(ctx)}
 	}
 	// Whoever had the slot before may have opened it.
 	if issuer := p.issuer.Load(); issuer != nil {
@@ -99,7 +99,7 @@ func (ps *poolTable) openPool(ctx context.Context, p *pool) (*hapax.Snowflake, e
 		return nil, err
 	}
 	var layout hapax.Layout
-	err = ps.retry(ctx, &p.trouble, func(ctx context.Context) (err error) {
+	err = ps.retry(ctx, &p.reason, func(ctx context.Context) (err error) {
 		if err = ps.admitPool(ctx, p.name); err == nil {
 			layout, err = ps.poolLayout(ctx, p.name, workers)
 		}
@@ -147,7 +147,7 @@ func (ps *poolTable) openPool(ctx context.Context, p *pool) (*hapax.Snowflake, e
 // the pool's cache in front of it, which is opened once.
 func (ps *poolTable) workersOf(ctx context.Context, p *pool) (hapax.WorkerStore, error) {
 	if p.workers == nil {
-		store := ps.store.Telling(p.trouble.set)
+		store := ps.store.Telling(&p.reason)
 		var workers hapax.WorkerStore = store
 		if ps.opts.Cache != nil && ps.opts.Pools[p.name].Cache {
 			var err error
@@ -297,7 +297,7 @@ func (ps *poolTable) choose(ctx context.Context, p *pool, layout hapax.Layout) (
 		}
 	}
 	var choice identity.Choice
-	err := ps.retry(ctx, &p.trouble, func(ctx context.Context) (err error) {
+	err := ps.retry(ctx, &p.reason, func(ctx context.Context) (err error) {
 		choice, err = ps.opts.Pools[p.name].choose(ctx, p.name, layout, ps.store)
 		return err
 	})

@@ -117,7 +117,7 @@ func New(ctx context.Context, store driver.Store, opts Options) (*Service, error
 	}
 	s := assemble(c)
 	c.observe = s.observe
-	c.store = watch.New(store, opts.Ledger, opts.StoreTimeout, s.maker)
+	c.store = watch.New(store, opts.Ledger, opts.StoreTimeout, define.MakerBy(c.strategies))
 	c.store.Admit(s.admitLine, s.admitWorkers)
 	if err := s.registerBuiltIn(); err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/internal/service/define"
 	"github.com/hapax-id/hapax/strategy"
 )
 
@@ -83,7 +84,7 @@ func (s *Service) leaseUpTo(ctx context.Context, tag string, n int64, last hapax
 	// What makes a tag one whose numbers cannot be leased never changes, so it is known before
 	// the store is asked for a lease.
 	t := b.def
-	if t.Kind != hapax.KindSegment || t.StrategyName() != string(hapax.KindSegment) || s.maker(t.Tag) != "" || s.opts.keys().CheckLease(t.Tag) != nil {
+	if t.Kind != hapax.KindSegment || t.StrategyName() != string(hapax.KindSegment) || define.MakerBy(s.strategies)(t.Tag) != "" || s.opts.keys().CheckLease(t.Tag) != nil {
 		return hapax.Allocation{}, errNotLeasable
 	}
 	a, err := s.Allocate(ctx, tag, min(n, b.most), last)

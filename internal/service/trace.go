@@ -290,7 +290,7 @@ func (tr *tracer) facts(ctx context.Context, line string) (f ledger.Facts, err e
 		f = ledger.Facts{Known: true, Exists: true, Mark: t.Mark, Tag: t, Maker: d.Maker()}
 		// What this node cannot read or would replace otherwise may show other numbers than were granted.
 		if unread != nil || tr.checkFrozen(d) != nil {
-			f.Maker = byPlugins
+			f.Maker = define.ByPlugins
 		}
 		if mark, ok := tr.opts.Marks[d.Says.Strategy]; ok {
 			f.Maker, f.Shared = "", d.Says.Strategy

@@ -119,8 +119,26 @@ func (t Tag) Maker() string {
 	return fmt.Sprintf("the strategy %q", t.Says.Strategy)
 }
 
-// MakerOf is Tag.Maker of a tag as it is stored.
-func MakerOf(t hapax.Tag) string { return See(t).Maker() }
+// ByPlugins is the maker of numbers that plugins replace.
+const ByPlugins = "a plugin"
+
+// MakerBy returns Tag.Maker for tags as they are stored; it is [ByPlugins] where those of the
+// registry, which may be nil, replace a tag's numbers.
+func MakerBy(plugins *strategy.Registry) func(hapax.Tag) string {
+	return func(stored hapax.Tag) string {
+		t := See(stored)
+		if maker := t.Maker(); maker != "" || plugins == nil {
+			return maker
+		}
+		if tag, _, ok := CutLine(t.Name); ok {
+			t.Name = tag
+		}
+		if len(plugins.Frozen(t.StrategyName(), t.Name)) > 0 {
+			return ByPlugins
+		}
+		return ""
+	}
+}
 
 // Shown returns a tag as an operator sees it.
 func Shown(t hapax.Tag) api.Tag {

@@ -14,8 +14,8 @@ import (
 // A Store is a store that is watched.
 type Store struct {
 	*watched
-	told      func(error) // hears of each grant; may be nil
-	impatient bool        // questions are answered at once while the store is known to be away
+	reason    *Reason // how the last grant went; may be nil
+	impatient bool    // questions are answered at once while the store is known to be away
 }
 
 // watched is what all views of a store share: there is one view for each tag in use.
@@ -49,16 +49,16 @@ func New(store driver.Store, l *ledger.Ledger, timeout time.Duration, maker func
 	return &Store{watched: &watched{Store: store, health: h, ledger: l, timeout: timeout, maker: maker}}
 }
 
-// Telling returns the same store for one opening issuer: told hears how each grant went,
-// nil for well, which is what callers wait for.
-func (w *Store) Telling(told func(error)) *Store {
-	return &Store{w.watched, told, w.impatient}
+// Telling returns the same store for one opening issuer: the reason is how each grant went,
+// which is what callers wait for.
+func (w *Store) Telling(reason *Reason) *Store {
+	return &Store{w.watched, reason, w.impatient}
 }
 
 // Impatient returns the same store for a cache in front of it, which can do without: while
 // the store is known to be away, questions about it are answered at once.
 func (w *Store) Impatient() *Store {
-	return &Store{w.watched, w.told, true}
+	return &Store{w.watched, w.reason, true}
 }
 
 // known returns the trouble with the store, for a caller that does not wait.
@@ -72,8 +72,8 @@ func (w *Store) known() error {
 // granted notes how a grant of a line went.
 func (w *Store) granted(line Line, err error) {
 	w.Note(line, err)
-	if w.told != nil {
-		w.told(err)
+	if w.reason != nil {
+		w.reason.Set(err)
 	}
 }
 
