@@ -93,6 +93,28 @@ func TestDeafStore(t *testing.T) {
 	}
 }
 
+// A refill that a deaf store never answers does not hold up Close.
+func TestCloseDuringARefillThatNeverEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &deaf{Store: memstore.New()}
+		store.stop()()
+		s, err := hapax.NewSegment(t.Context(), store, "orders", hapax.SegmentOptions{StoreTimeout: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer := store.stop()
+		defer answer()
+		if _, err := s.NextN(t.Context(), make([]hapax.ID, 500)); err != nil { // half of the grant: the next is asked for
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		began := time.Now()
+		if err := s.Close(t.Context()); !errors.Is(err, hapax.ErrClosed) || time.Since(began) != time.Second {
+			t.Errorf("closed after %v: %v", time.Since(began), err)
+		}
+	})
+}
+
 // A tag that is not refilled just now has no goroutine: a server may hold many.
 func TestIdleSegmentHasNoGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -226,3 +226,44 @@ func TestAllWorkersInUse(t *testing.T) {
 		mustNext(t, s, SnowflakeTag)
 	})
 }
+
+// TestAnAnswerThatNeverComes has the look at what other nodes have deleted go on after it: nobody
+// waits for that look, so no caller's end ends it.
+func TestAnAnswerThatNeverComes(t *testing.T) {
+	bubble(t, Options{}, func(t *testing.T, s *Service, store *storetest.Faults) {
+		mustNext(t, s, "orders")
+		lost := false
+		store.Inject(func(op storetest.Op) (f storetest.Fault) {
+			if op.Method == "Tags" && !lost {
+				lost, f.After = true, 24*time.Hour
+			}
+			return f
+		})
+		time.Sleep(DefaultRefresh)
+		if _, err := store.DeleteTag(t.Context(), "orders"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(DefaultRefresh)
+		synctest.Wait()
+		if _, err := s.Next(t.Context(), "orders"); !lost || !errors.Is(err, hapax.ErrTagDeleted) {
+			t.Errorf("an answer was lost: %v; after the refresh: %v", lost, err)
+		}
+	})
+}
+
+// TestACachedPoolIsServedWhileTheStoreHangs has a call that the lease in a file can serve answered
+// before it ends: the store is asked what the tag is for less than a call waits.
+func TestACachedPoolIsServedWhileTheStoreHangs(t *testing.T) {
+	opts := Options{
+		Pools: map[string]PoolConfig{"default": {Layout: "js-safe-53", Cache: true}},
+		Cache: func(context.Context, string, driver.Store) (hapax.WorkerStore, error) { return memstore.New(), nil },
+	}
+	bubble(t, opts, func(t *testing.T, s *Service, store *storetest.Faults) {
+		synctest.Wait()
+		store.Inject(func(storetest.Op) storetest.Fault { return storetest.Fault{Before: time.Hour} })
+		mustNext(t, s, SnowflakeTag)
+		if err := s.Ready(t.Context()); err != nil {
+			t.Errorf("Ready: %v", err)
+		}
+	})
+}
