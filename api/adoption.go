@@ -1,5 +1,16 @@
 package api
 
+import "time"
+
+// A Statement is what an operator says about processes that can know what was granted, and are
+// missing while a fence stands.
+type Statement struct {
+	DryRun  bool          `json:"dry_run,omitempty"` // only say what would be done; accepts exactly what would be accepted
+	Floor   int64         `json:"floor,omitempty"`   // above all that they can have used; not accepted below a mark that is known
+	Ahead   time.Duration `json:"ahead,omitempty"`   // how far past now the timelines of worker IDs are raised, with a floor; 0: as far as a grant reaches
+	Witness [][]byte      `json:"witness,omitempty"` // what witness files say whose nodes do not run
+}
+
 // An Adoption is what an operator's word about missing processes found and did.
 type Adoption struct {
 	StoreID  string   `json:"store"`

@@ -2,9 +2,6 @@ package client
 
 import (
 	"context"
-	"time"
-
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api"
@@ -62,21 +59,11 @@ func (c *Client) FleetStatus(ctx context.Context) ([]NodeStatus, error) {
 	return wire.FleetStatus(res), nil
 }
 
-// A Statement is what an operator says about processes that can know what was granted,
-// and are missing while a fence stands.
-type Statement struct {
-	DryRun  bool          // only say what would be done; accepts exactly what would be accepted
-	Floor   int64         // above all that they can have used; not accepted below a mark that is known
-	Ahead   time.Duration // how far past now the timelines of worker IDs are raised, with a floor; 0: as far as a grant reaches
-	Witness [][]byte      // what witness files say whose nodes do not run
-}
-
-func (st Statement) message() *hapaxv1.Statement {
-	return &hapaxv1.Statement{DryRun: st.DryRun, Floor: st.Floor, Ahead: durationpb.New(st.Ahead), Witness: st.Witness}
-}
-
-// What statements found and did.
+// What operators state, and what that found and did.
 type (
+	// Statement is about processes that can know what was granted, and are missing.
+	Statement = api.Statement
+
 	// Adoption is about processes.
 	Adoption = api.Adoption
 
@@ -92,7 +79,7 @@ type (
 // somebody is missing still.
 func (c *Client) Adopt(ctx context.Context, st Statement) (Adoption, error) {
 	res, err := call(ctx, c, single, func(ctx context.Context, s *server) (*hapaxv1.AdoptResponse, error) {
-		return s.admin.Adopt(ctx, &hapaxv1.AdoptRequest{Statement: st.message()})
+		return s.admin.Adopt(ctx, &hapaxv1.AdoptRequest{Statement: wire.NewStatement(st)})
 	})
 	if err != nil {
 		return Adoption{}, err
@@ -104,7 +91,7 @@ func (c *Client) Adopt(ctx context.Context, st Statement) (Adoption, error) {
 // node. Where no fence stands it ends the row of one that does not run.
 func (c *Client) SettleNode(ctx context.Context, node string, st Statement) (Adoption, error) {
 	res, err := call(ctx, c, single, func(ctx context.Context, s *server) (*hapaxv1.SettleNodeResponse, error) {
-		return s.admin.SettleNode(ctx, &hapaxv1.SettleNodeRequest{Node: node, Statement: st.message()})
+		return s.admin.SettleNode(ctx, &hapaxv1.SettleNodeRequest{Node: node, Statement: wire.NewStatement(st)})
 	})
 	if err != nil {
 		return Adoption{}, err

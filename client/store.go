@@ -157,7 +157,7 @@ func (c *Client) UpdateTag(ctx context.Context, name string, u driver.TagUpdate)
 		return hapax.Tag{}, outOfRange("extra", fmt.Sprintf("(%d bytes)", len(*u.Extra)), fmt.Sprintf("valid UTF-8 of up to %d bytes", hapax.MaxExtraBytes))
 	}
 	res, err := call(ctx, c, repeatable, func(ctx context.Context, s *server) (*hapaxv1.UpdateTagResponse, error) {
-		return s.admin.UpdateTag(ctx, &hapaxv1.UpdateTagRequest{Name: name, Step: u.Step, MinStep: u.MinStep, MaxStep: u.MaxStep, Floor: u.Floor, Extra: u.Extra})
+		return s.admin.UpdateTag(ctx, wire.NewTagUpdate(name, u))
 	})
 	return tagOf(res.GetTag(), err)
 }

@@ -111,6 +111,16 @@ func alarm(m *hapaxv1.Alarm) api.Alarm {
 	return api.Alarm{Name: m.GetName(), About: m.GetAbout(), Detail: m.GetDetail(), Since: m.GetSince().AsTime(), See: m.GetSee()}
 }
 
+// NewStatement returns the message of what an operator says.
+func NewStatement(st api.Statement) *hapaxv1.Statement {
+	return &hapaxv1.Statement{DryRun: st.DryRun, Floor: st.Floor, Ahead: durationpb.New(st.Ahead), Witness: st.Witness}
+}
+
+// Statement returns what an operator says in a message.
+func Statement(m *hapaxv1.Statement) api.Statement {
+	return api.Statement{DryRun: m.GetDryRun(), Floor: m.GetFloor(), Ahead: m.GetAhead().AsDuration(), Witness: m.GetWitness()}
+}
+
 // NewAdoption returns the message of an adoption.
 func NewAdoption(a api.Adoption) *hapaxv1.Adoption {
 	return &hapaxv1.Adoption{

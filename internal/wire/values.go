@@ -81,6 +81,16 @@ func Tags(ms []*hapaxv1.Tag) ([]hapax.Tag, error) {
 	return tags, nil
 }
 
+// NewTagUpdate returns the request for a tag's change.
+func NewTagUpdate(name string, u driver.TagUpdate) *hapaxv1.UpdateTagRequest {
+	return &hapaxv1.UpdateTagRequest{Name: name, Step: u.Step, MinStep: u.MinStep, MaxStep: u.MaxStep, Floor: u.Floor, Extra: u.Extra}
+}
+
+// TagUpdate returns the change that a request is for.
+func TagUpdate(m *hapaxv1.UpdateTagRequest) driver.TagUpdate {
+	return driver.TagUpdate{Step: m.Step, MinStep: m.MinStep, MaxStep: m.MaxStep, Floor: m.Floor, Extra: m.Extra}
+}
+
 // StoreHeader is the header by which a reply names the server's store, and a
 // request the one that it is meant for.
 const StoreHeader = api.StoreHeader

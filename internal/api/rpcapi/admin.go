@@ -74,7 +74,7 @@ func (s *adminServer) UpdateTag(ctx context.Context, req *hapaxv1.UpdateTagReque
 	if err != nil {
 		return nil, err
 	}
-	u := driver.TagUpdate{Step: req.Step, MinStep: req.MinStep, MaxStep: req.MaxStep, Floor: req.Floor, Extra: req.Extra}
+	u := wire.TagUpdate(req)
 	if req.GetCode() != "" {
 		u.Extra = &extra
 	}
@@ -368,8 +368,9 @@ func statement(m *hapaxv1.Statement) (witness.Statement, error) {
 	if m == nil { // earlier versions asked otherwise, and would have their dry run taken for the real thing
 		return witness.Statement{}, &hapax.ValueError{Field: "statement", Value: "(none)", Allowed: "a statement, which commands of an earlier version do not make; this server is hapax " + hapax.Version() + ": use the command of that version", Err: hapax.ErrInvalidArgument}
 	}
-	st := witness.Statement{Floor: m.GetFloor(), Ahead: m.GetAhead().AsDuration(), DryRun: m.GetDryRun()}
-	for _, text := range m.GetWitness() {
+	said := wire.Statement(m)
+	st := witness.Statement{Floor: said.Floor, Ahead: said.Ahead, DryRun: said.DryRun}
+	for _, text := range said.Witness {
 		t, err := witness.DecodeTestimony(text)
 		if err != nil {
 			return st, &hapax.ValueError{Field: "witness", Value: fmt.Sprintf("(%d bytes)", len(text)), Allowed: "the text of a witness file: " + hapax.Message(err), Err: hapax.ErrInvalidArgument}
