@@ -3,7 +3,7 @@ TOOL = $(GO) tool -modfile=$(CURDIR)/tools/go.mod
 # Those of the last two are for tests alone: vet comes with lint.
 MODULES = . bench examples/embedded examples/generators examples/invitations examples/store internal/testservers/ferretdb compat/vesta/dubbo/interop deploy deploy/check examples/recipes
 RACE = . ./internal/batch ./store/memstore/... ./internal/service/... ./internal/api/...
-BY_SYSTEM = ./internal/durable ./internal/peer ./store/internal/fileid ./store/witness ./compat/vesta
+BY_SYSTEM = ./internal/durable ./internal/hangup ./store/internal/fileid ./store/witness ./compat/vesta
 FUZZTIME ?= 10000x
 SOAK ?= 5
 SEEDS ?= 1000

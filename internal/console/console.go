@@ -61,7 +61,7 @@ type Console struct {
 	sessions *sessions
 	origins  *http.CrossOriginProtection
 	watcher  *watcher
-	peers    peers
+	heard    heard
 }
 
 // New returns a console, which watches the service until it is closed.

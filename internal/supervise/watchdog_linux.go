@@ -119,7 +119,7 @@ func Watch() int {
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGTSTP)
 	// Else it would find itself below the supervisor, and kill itself before the command's processes.
 	dogs.pids[os.Getpid()] = true
-	w := watch{supervisor: os.Getppid(), leader: nobody}
+	d := duty{supervisor: os.Getppid(), leader: nobody}
 	timer, err := unix.TimerfdCreate(unix.CLOCK_BOOTTIME, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK)
 	if err == nil {
 		err = unix.SetNonblock(0, true)
@@ -130,26 +130,26 @@ func Watch() int {
 			err = nil
 			continue
 		}
-		w.readOrders() // first: it may have been stopped, and orders wait
+		d.readOrders() // first: it may have been stopped, and orders wait
 		switch {
-		case w.dismissed:
+		case d.dismissed:
 			return 0
-		case w.alone, w.deadline != 0 && now() >= w.deadline:
-			return w.bite()
+		case d.alone, d.deadline != 0 && now() >= d.deadline:
+			return d.bite()
 		}
-		if err == nil && w.deadline != 0 {
-			err = unix.TimerfdSettime(timer, unix.TFD_TIMER_ABSTIME, &unix.ItimerSpec{Value: unix.NsecToTimespec(int64(w.deadline))}, nil)
+		if err == nil && d.deadline != 0 {
+			err = unix.TimerfdSettime(timer, unix.TFD_TIMER_ABSTIME, &unix.ItimerSpec{Value: unix.NsecToTimespec(int64(d.deadline))}, nil)
 			if !told {
 				_, _ = unix.Write(1, []byte{1})
 				told = true
 			}
 		}
 	}
-	return w.bite() // it cannot watch
+	return d.bite() // it cannot watch
 }
 
-// A watch is what a watchdog knows.
-type watch struct {
+// A duty is what a watchdog knows.
+type duty struct {
 	supervisor int
 	leader     int
 	deadline   time.Duration
@@ -159,7 +159,7 @@ type watch struct {
 }
 
 // readOrders reads all orders that are there. The last one counts.
-func (w *watch) readOrders() {
+func (d *duty) readOrders() {
 	buf := make([]byte, ordersAtATime*orderBytes)
 	for {
 		n, err := unix.Read(0, buf)
@@ -169,28 +169,28 @@ func (w *watch) readOrders() {
 		case errors.Is(err, unix.EAGAIN):
 			return
 		case err != nil || n == 0:
-			w.alone = true
+			d.alone = true
 			return
 		}
-		w.part = append(w.part, buf[:n]...)
-		for ; len(w.part) >= orderBytes; w.part = w.part[orderBytes:] {
-			w.leader = int(int64(binary.NativeEndian.Uint64(w.part)))
-			w.deadline = time.Duration(binary.NativeEndian.Uint64(w.part[8:]))
-			w.dismissed = w.dismissed || w.leader == dismissed
+		d.part = append(d.part, buf[:n]...)
+		for ; len(d.part) >= orderBytes; d.part = d.part[orderBytes:] {
+			d.leader = int(int64(binary.NativeEndian.Uint64(d.part)))
+			d.deadline = time.Duration(binary.NativeEndian.Uint64(d.part[8:]))
+			d.dismissed = d.dismissed || d.leader == dismissed
 		}
 	}
 }
 
 // bite kills the session that the command leads, and whatever else the supervisor has
 // below it.
-func (w *watch) bite() int {
-	if w.leader <= nobody {
+func (d *duty) bite() int {
+	if d.leader <= nobody {
 		return 0
 	}
-	_ = syscall.Kill(-w.leader, syscall.SIGKILL)
+	_ = syscall.Kill(-d.leader, syscall.SIGKILL)
 	killAll(func() []int {
 		return living(func(p proc, all map[int]proc) bool {
-			return p.session == w.leader || os.Getppid() == w.supervisor && p.below(w.supervisor, all)
+			return p.session == d.leader || os.Getppid() == d.supervisor && p.below(d.supervisor, all)
 		})
 	})
 	return dogKilled

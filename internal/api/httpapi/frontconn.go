@@ -13,7 +13,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/build"
 	"github.com/hapax-id/hapax/internal/gate"
-	"github.com/hapax-id/hapax/internal/peer"
+	"github.com/hapax-id/hapax/internal/hangup"
 	"github.com/hapax-id/hapax/internal/service/auth"
 	"github.com/hapax-id/hapax/internal/service/health"
 )
@@ -25,8 +25,8 @@ type frontConn struct {
 	nc      net.Conn
 	address string // at the other end
 	conn    *auth.Conn
-	client  *peer.Context // ends when the client leaves
-	moved   time.Time     // when the deadlines were last moved on
+	client  *hangup.Context // ends when the client leaves
+	moved   time.Time       // when the deadlines were last moved on
 
 	routes  frontRoutes
 	secured *tls.ConnectionState // nil: without TLS
@@ -56,7 +56,7 @@ func newFrontConn(life context.Context, api *restAPI, nc net.Conn, conn *auth.Co
 // calledBy notes who makes the requests from here on.
 func (c *frontConn) calledBy(caller *auth.Caller) {
 	c.caller, c.tag = caller, ""
-	c.client = peer.NewContext(auth.NewContext(c.life, caller, c.address), gate.Bare(c.nc))
+	c.client = hangup.NewContext(auth.NewContext(c.life, caller, c.address), gate.Bare(c.nc))
 }
 
 func (c *frontConn) close() {

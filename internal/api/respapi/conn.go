@@ -15,7 +15,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/gate"
-	"github.com/hapax-id/hapax/internal/peer"
+	"github.com/hapax-id/hapax/internal/hangup"
 	"github.com/hapax-id/hapax/internal/service/auth"
 	"github.com/hapax-id/hapax/internal/service/health"
 )
@@ -67,8 +67,8 @@ type conn struct {
 	known atomic.Bool  // it has shown what it was asked for; written here, read by watch
 
 	pass   *gate.Pass
-	born   int64         // the tick in which it came; does not change
-	client *peer.Context // of its commands: ends when the client leaves
+	born   int64           // the tick in which it came; does not change
+	client *hangup.Context // of its commands: ends when the client leaves
 
 	b       *scratch // while busy
 	fd      int      // the socket while it is read here; 0: it is read by net
@@ -102,7 +102,7 @@ type conn struct {
 func newConn(s *Server, nc net.Conn) *conn {
 	c := &conn{srv: s, net: nc, id: s.ids.Add(1), since: time.Now(), born: s.now.Load()}
 	c.active = c.born
-	c.client = peer.NewContext(auth.NewContext(s.life, nil, nc.RemoteAddr().String()), gate.Bare(nc))
+	c.client = hangup.NewContext(auth.NewContext(s.life, nil, nc.RemoteAddr().String()), gate.Bare(nc))
 	if isSecure(nc) {
 		c.trusted = false // before the handshake
 	} else {

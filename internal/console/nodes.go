@@ -24,8 +24,8 @@ const (
 	silentAfter = 5 * time.Second
 )
 
-// peers keeps what the other nodes said of themselves.
-type peers struct {
+// heard keeps what the other nodes said of themselves.
+type heard struct {
 	mu   sync.Mutex // guards the fields below
 	last []nodeView
 	more int // rows that are neither asked nor shown
@@ -85,7 +85,7 @@ func shown(text string) string {
 func (c *Console) nodes(ctx context.Context) (all []nodeView, more int) {
 	own := c.own(ctx)
 	self := nodeView{Node: witness.Node{Name: own.Name, Address: own.Address, Self: true, State: own.Readiness.State}, Facts: &own, Alive: true}
-	p := &c.peers
+	p := &c.heard
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	// Under the lock, so that pages that come at once wait for one question to the fleet.
@@ -103,7 +103,7 @@ func (c *Console) nodes(ctx context.Context) (all []nodeView, more int) {
 	return all, p.more
 }
 
-// askLocked asks the other nodes for their facts. The caller holds the lock of c.peers.
+// askLocked asks the other nodes for their facts. The caller holds the lock of c.heard.
 func (c *Console) askLocked(ctx context.Context) {
 	rows, more := c.opts.Fleet.Rows(ctx)
 	answers := fleet.Ask[facts](ctx, c.opts.Fleet, rows, aboutConsole, nil)
@@ -122,7 +122,7 @@ func (c *Console) askLocked(ctx context.Context) {
 		// A clock counts as read in the middle of the trip.
 		all[i].Facts, all[i].Off = &answers[i].Said, a.Said.Now.Sub(a.At.Add(a.Trip/2))
 	}
-	c.peers.last, c.peers.more, c.peers.at = all, more, time.Now()
+	c.heard.last, c.heard.more, c.heard.at = all, more, time.Now()
 }
 
 // tellFacts answers another node's console.

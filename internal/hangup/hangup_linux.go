@@ -1,4 +1,4 @@
-package peer
+package hangup
 
 import (
 	"syscall"

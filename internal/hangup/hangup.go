@@ -1,6 +1,6 @@
-// Package peer tells when the client at the other end of a connection has left, while
+// Package hangup tells when the client at the other end of a connection has left, while
 // nothing is read from it: what it asked for need not be waited for any more.
-package peer
+package hangup
 
 import (
 	"context"
