@@ -16,6 +16,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/zksession"
 	"github.com/hapax-id/hapax/store/driver"
+	"github.com/hapax-id/hapax/store/internal/coord"
 )
 
 const (
@@ -45,7 +46,7 @@ type space struct {
 	kept   atomic.Pointer[listing]
 	life   context.Context // ends with the handle
 	end    context.CancelCauseFunc
-	convoy driver.Convoy // see Step
+	convoy coord.Convoy // see Step
 
 	running sync.WaitGroup // every goroutine of the handle
 

@@ -152,7 +152,7 @@ func newStore(path string, hosts []string, opts Options) *Store {
 		base:  "/" + path,
 		looks: opts.Look, existing: opts.Existing,
 		renewAt: renewVersion,
-		convoy:  driver.Convoy{Alone: true},
+		convoy:  coord.Convoy{Alone: true},
 		life:    life,
 		end:     end,
 	}

@@ -1,5 +1,5 @@
-// Package coord is what the drivers for coordination services, etcd and
-// ZooKeeper, share: the form of their URLs.
+// Package coord is what the drivers for coordination services, etcd and ZooKeeper, stand on: the
+// form of their URLs, and the convoy of calls that share a beat.
 package coord
 
 import (

@@ -1,4 +1,4 @@
-package driver
+package coord
 
 import (
 	"context"
@@ -6,12 +6,14 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/hapax-id/hapax/store/driver"
 )
 
-func beatOf(n int64) []byte { return Beat{Count: n, Grants: n}.Encode() }
+func beatOf(n int64) []byte { return driver.Beat{Count: n, Grants: n}.Encode() }
 
 func countOf(t *testing.T, beat []byte) int64 {
-	b, _, err := DecodeBeat("row", beat)
+	b, _, err := driver.DecodeBeat("row", beat)
 	if err != nil {
 		t.Error(err)
 	}

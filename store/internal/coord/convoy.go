@@ -1,4 +1,4 @@
-package driver
+package coord
 
 import (
 	"bytes"
@@ -21,7 +21,7 @@ type Convoy struct {
 
 	mu        sync.Mutex // guards what follows
 	row       string
-	want      []byte        // the highest beat of all calls, as Beat encodes it
+	want      []byte        // the highest beat of all calls, as driver.Beat encodes it
 	reached   []byte        // what a leader has made of the row
 	leads     chan struct{} // closed when the call that leads has ended; nil: none leads
 	following int
