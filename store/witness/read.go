@@ -125,7 +125,8 @@ func (g *Guarded) look() {
 		g.surveyLater()
 	}
 	compare := g.used.due(now)
-	if !due && !compare {
+	// A handle for calls that was dropped is dialled here, before a caller needs it.
+	if !due && !compare && g.calls.peek() != nil {
 		return
 	}
 	g.lookLater(func(ctx context.Context, s store) (err error) {

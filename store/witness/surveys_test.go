@@ -125,6 +125,16 @@ func TestLooksBesideItsBeats(t *testing.T) {
 		if lists != 2 || *dials != 2 || beats.peek() == nil {
 			t.Errorf("it has read %d times, and dialled %d; want two of each, and none for the heartbeats", lists, *dials)
 		}
+		time.Sleep(c.g.opts.wait()) // until the second is over, too
+		synctest.Wait()
+		c.g.calls.drop(c.g.calls.peek())
+		c.g.me.late, c.g.me.read, c.g.me.contact = false, c.g.now(), c.g.now()
+		if err := c.g.beat(); err != nil || c.g.now()-began != 2*c.g.opts.wait() {
+			t.Errorf("a beat waits for another handle: %v", err)
+		}
+		if synctest.Wait(); lists != 2 || *dials != 3 || c.g.calls.peek() == nil {
+			t.Errorf("it has read %d times, and dialled %d; want the dropped handle dialled, and no reading", lists, *dials)
+		}
 		c.g.stop()
 		c.g.loop.Wait()
 	})
