@@ -284,14 +284,9 @@ func pgTrigger(q part) string {
 		sqlText(quoteDouble(q.name)), sqlText(shutName(q)))
 }
 
-// shutName names the trigger of a row.
+// shutName names the trigger of a row. Only a hash keeps row b_c of table a and row c of table a_b apart.
 func shutName(q part) string {
-	name := "hapax_shut_" + q.name + "_" + q.row
-	// PostgreSQL cuts names at 63 bytes, after which two rows would have one trigger.
-	if len(name) > 60 {
-		name = fmt.Sprintf("hapax_shut_%x", hashOf(name))
-	}
-	return name
+	return fmt.Sprintf("hapax_shut_%x", hashOf(q.name+"\x00"+q.row))
 }
 
 func (p *postgres) generatorBackSteps(s *Source, next int64) ([]string, error) {
@@ -345,9 +340,9 @@ func (m *mySQL) generatorSteps(s *Source, how Switch, first int64) ([]shutting, 
 	if q.closed != nil {
 		return nil, nil
 	}
-	old := "TRUE"
+	old := "COALESCE(" + opens + ", 0) <> 1"
 	if q.row != "" {
-		old = "OLD." + quoteTick(q.comment) + " = " + mysqldb.Quote(q.row)
+		old += " AND OLD." + quoteTick(q.comment) + " = " + mysqldb.Quote(q.row)
 	}
 	mark := q.generatorMark(s, m.opts.Store, first)
 	return []shutting{{q, mark, []string{fmt.Sprintf(m.createTrigger()+` %s BEFORE UPDATE ON %s FOR EACH ROW
@@ -359,13 +354,19 @@ BEGIN
 END`, quoteTick(shutName(q)), quoteTick(q.name), remembers, mark.text(), old)}}}, nil
 }
 
+// opens is the variable of a session by which a trigger lets the command through that opens a generator.
+const opens = "@hapax_opens"
+
 func (m *mySQL) generatorBackSteps(s *Source, next int64) ([]string, error) {
 	q := s.parts[0]
 	if q.closed == nil {
 		return nil, nil
 	}
+	// Raised while the trigger stands: a program that came between would take a block of the tag's numbers.
 	return []string{
-		"DROP TRIGGER IF EXISTS " + quoteTick(shutName(q)),
+		"SET " + opens + " = 1",
 		fmt.Sprintf("UPDATE %s SET %s = GREATEST(%s, %d) WHERE %s", quoteTick(q.name), quoteTick(q.field), quoteTick(q.field), next+m.opts.AllocationSize, generatorWhere(q, quoteTick, mysqldb.Quote)),
+		"SET " + opens + " = NULL",
+		"DROP TRIGGER IF EXISTS " + quoteTick(shutName(q)),
 	}, nil
 }

@@ -21,7 +21,14 @@ import (
 const oneWay = "AUTO_INCREMENT moves above every number that is inserted, also those of hapax: choose --switch stop"
 
 // triggerName is that of the trigger that shuts a table.
-func triggerName(table string) string { return cut("hapax_shut_" + table) }
+func triggerName(table string) string {
+	name := "hapax_shut_" + table
+	// MySQL takes 64 letters: where longer names were cut, two tables would have one trigger.
+	if len(name) > 64 {
+		name = fmt.Sprintf("hapax_shut_%x", hashOf(name))
+	}
+	return name
+}
 
 // trigger names what shuts a part.
 func (s *Source) trigger(p part) string {
@@ -35,14 +42,6 @@ func hashOf(name string) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(name)) // it never fails
 	return h.Sum64()
-}
-
-// cut keeps to MySQL's 64 letters.
-func cut(name string) string {
-	if r := []rune(name); len(r) > 64 {
-		return string(r[:64])
-	}
-	return name
 }
 
 // remembers is the variable of a trigger that holds a mark, in hexadecimal: a comment would

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hapax-id/hapax/compat/sequences"
 	"github.com/hapax-id/hapax/internal/mount"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/memstore"
 )
@@ -162,5 +163,87 @@ func TestMoveMariaDB(t *testing.T) {
 				t.Errorf("the table goes on with %d", n)
 			}
 		})
+	}
+}
+
+// Rows whose table and name together read alike are shut each by a trigger of its own, and so are
+// tables whose long names begin alike.
+func TestNamesThatReadAlike(t *testing.T) {
+	long := strings.Repeat("t", 60)
+	for name, c := range map[string]struct {
+		start func(*testing.T) (string, *sql.DB)
+		also  []string // tables
+	}{
+		"postgres": {newPostgres, nil},
+		"mariadb":  {func(t *testing.T) (string, *sql.DB) { return newMariaDB(t, testservers.SharedMariaDB(t)) }, []string{long + "_a", long + "_b"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			address, db := c.start(t)
+			do(t, db,
+				"CREATE TABLE ids (sequence_name VARCHAR(100) PRIMARY KEY, next_val BIGINT)", "INSERT INTO ids VALUES ('of_b', 1)",
+				"CREATE TABLE ids_of (sequence_name VARCHAR(100) PRIMARY KEY, next_val BIGINT)", "INSERT INTO ids_of VALUES ('b', 1)",
+				"CREATE TABLE orders (id BIGINT PRIMARY KEY)", "CREATE TABLE items (id BIGINT PRIMARY KEY)")
+			uses := []string{"UPDATE ids SET next_val = 51", "UPDATE ids_of SET next_val = 51"}
+			for _, table := range c.also {
+				do(t, db, "CREATE TABLE "+table+" (id BIGINT AUTO_INCREMENT PRIMARY KEY)")
+				uses = append(uses, "INSERT INTO "+table+" VALUES ()")
+			}
+			done := apply(t, read(t, importing{feeds: []string{"of_b=orders.id", "b=items.id"}}, address), memstore.New(), mount.MoveOptions{Apply: true})
+			for name, move := range done {
+				if move.Reason != nil {
+					t.Errorf("%s: %v", name, move.Reason)
+				}
+			}
+			for _, use := range uses {
+				if _, err := db.ExecContext(t.Context(), use); err == nil {
+					t.Errorf("%s goes on", use)
+				}
+			}
+			if len(done) != len(uses) {
+				t.Errorf("%d sources were moved; want %d", len(done), len(uses))
+			}
+		})
+	}
+}
+
+// A generator goes on above the tag's numbers before the trigger leaves it: no program comes between.
+func TestGeneratorIsRaisedBeforeItIsOpen(t *testing.T) {
+	address, db := newMariaDB(t, testservers.SharedMariaDB(t))
+	do(t, db, "CREATE TABLE ids (sequence_name VARCHAR(100) PRIMARY KEY, next_val BIGINT)", "INSERT INTO ids VALUES ('orders', 1)", "CREATE TABLE orders (id BIGINT PRIMARY KEY)")
+	store := memstore.New()
+	apply(t, read(t, importing{}, address), store, mount.MoveOptions{Apply: true})
+	a, err := store.Allocate(t.Context(), "orders", 10, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	back := read(t, importing{}, address)
+	reader, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = reader.Rollback() }() // does nothing after a commit
+	value := func() (n int64) {
+		if err := reader.QueryRowContext(t.Context(), "SELECT next_val FROM ids").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	value() // from here on no trigger of the table can be dropped
+	ended := make(chan error, 1)
+	go func() {
+		_, err := back.Move(t.Context(), store, mount.MoveOptions{Undo: true, Apply: true, Bar: quietly, Watch: time.Millisecond})
+		ended <- err
+	}()
+	patience.Until(t, "the trigger is about to be dropped", func() bool {
+		return number(t, db, "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE INFO LIKE 'DROP TRIGGER%' AND DB = DATABASE()") == 1
+	})
+	if n := value(); n < a.Grant.Hi {
+		t.Errorf("the generator is at %d when it is opened; want at least %d", n, a.Grant.Hi)
+	}
+	if err := reader.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if err := patience.Receive(t, "the way back", ended); err != nil {
+		t.Error(err)
 	}
 }
