@@ -169,15 +169,14 @@ They go on above all that was granted.
 TO must not have a store. Nobody can use it until all rows are there and compared. A copy
 that was broken off goes on when it is run again.
 
-A store is copied to one place only. If a copy was never finished, and its place is gone,
---anew says so, and copies to another one: two stores issue the same numbers if the first
-one was finished. Its place is looked at with the URL that FROM tells, which has no
-password: a copy that is found there is refused.`,
+A store is copied to one place only. If a copy was broken off, and its place is gone,
+--anew copies to another one. It is refused once the first copy was whole, which FROM
+remembers, and where that is found, by the URL that FROM tells, which has no password.`,
 		Example: `  hapax store copy postgres://hapax@localhost/ids redis://localhost:6379/0
   hapax store copy bolt:/var/lib/hapax/hapax.db file:/etc/hapax/store-url`,
 		Args: arguments(2, 2),
 	}
-	anew := cmd.Flags().Bool("anew", false, "the copy before was never finished, and its place is gone: copy to another one")
+	anew := cmd.Flags().Bool("anew", false, "the copy before was broken off, and its place is gone: copy to another one")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var configs [2]server.Config
 		for i, text := range args {

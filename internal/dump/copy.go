@@ -124,7 +124,32 @@ func Copy(ctx context.Context, from, to Place, o CopyOptions) (sum Summary, err 
 		return sum, again(err)
 	}
 	o.Tell(fmt.Sprintf("%d rows are in %s, %d of them tags, each as it was", sum.Rows, to.URL, sum.Tables[""]))
+	// Before TO is open: from then on it may be in use, and no other copy may be made, whether TO is found or not.
+	if err := noteWhole(ctx, s, r); err != nil {
+		return sum, again(err)
+	}
 	return sum, again(t.open(ctx, nil))
+}
+
+// noteWhole has a retired store say that its copy is whole.
+func noteWhole(ctx context.Context, s Store, r driver.Retirement) error {
+	if r.Whole { // by an attempt before
+		return nil
+	}
+	was := r.Encode()
+	r.Whole = true
+	ok, err := s.SwapRow(ctx, driver.TableFence, driver.RowFence, was, r.Encode())
+	if err != nil || ok {
+		return err
+	}
+	raw, err := s.Row(ctx, driver.TableFence, driver.RowFence)
+	if err != nil {
+		return err
+	}
+	if now := driver.RetirementIn(raw); now == nil || now.Copy != r.Copy || !now.Whole { // else another run has said so
+		return cmp.Or(witness.FenceIn(raw), fmt.Errorf("%w: the store's fence was changed meanwhile", hapax.ErrStoreUnavailable))
+	}
+	return nil
 }
 
 // beaten tells of a copy that lost to another one.
@@ -134,6 +159,9 @@ func beaten(err error, to Place) error {
 
 // givenUp refuses to copy anew where the copy before can be found: it may be finished, and in use.
 func givenUp(ctx context.Context, gone driver.Retirement, to Place, o CopyOptions) error {
+	if gone.Whole {
+		return fmt.Errorf("%w: that copy was whole, and may have been used: no other one is made. Where its rows are lost, put its backup back, or empty its place: the nodes that used it make it anew", gone.Err())
+	}
 	if gone.To == to.URL || o.At == nil { // TO is looked at in any case
 		return nil
 	}
@@ -208,7 +236,10 @@ func elsewhere(gone *driver.Retirement, to Place, err error) error {
 	if err != nil {
 		why = fmt.Errorf("%w; %w", why, err)
 	}
-	return fmt.Errorf("%w; if that copy was never finished, and its place is gone, --anew copies to %s instead", why, to.URL)
+	if gone.Whole {
+		return why
+	}
+	return fmt.Errorf("%w; that copy was not finished: if its place is gone, --anew copies to %s instead", why, to.URL)
 }
 
 // finished ends a copy to a store that everybody can open: it is over but for the fence, or over, or that store is
@@ -318,6 +349,7 @@ func retire(ctx context.Context, s Store, gone *driver.Retirement, r driver.Reti
 // take loads all rows of a retired store, which do not change any more, and compares them.
 func (t target) take(ctx context.Context, s Store, r driver.Retirement) (sum Summary, err error) {
 	rows := loader{target: t}
+	r.Whole = false // the copy's rows are the same however often it is made
 	for _, number := range append(slices.Clip(r.Former), r.Copy) {
 		row := driver.Put{Key: driver.Key{Table: driver.TableGuard, Name: driver.RowCopied(number)}, Value: driver.EncodeRow(r)}
 		if err := rows.add(ctx, row); err != nil {

@@ -64,6 +64,46 @@ func TestCopyAnewLooksForTheFirst(t *testing.T) {
 	}
 }
 
+// A copy that was whole is not made anew, though nobody finds it: it may be in use.
+func TestCopyThatWasWhole(t *testing.T) {
+	for name, begin := range map[string]func() *removal{
+		"finished": func() *removal {
+			r := newRemoval(t)
+			if err := r.copy(killer{}); err != nil {
+				t.Fatal(err)
+			}
+			return r
+		},
+		"killed when it is open": func() *removal {
+			for at := 1; ; at++ {
+				r := newRemoval(t)
+				if err := r.copy(killer{at: at}); !errors.Is(err, errKilled) {
+					t.Fatalf("at %d: %v", at, err)
+				}
+				if r.to.store != nil && r.to.closed == "" {
+					return r
+				}
+			}
+		},
+	} {
+		for _, place := range []string{"to", "second"} {
+			r := begin()
+			_, err := Copy(t.Context(), r.from.place("from"), new(spot).place(place), CopyOptions{
+				Anew: true,
+				Tell: func(string) {},
+				At:   func(url string) (Place, error) { return new(spot).place(url), hapax.ErrStoreUnavailable },
+			})
+			if !errors.Is(err, hapax.ErrStoreRetired) || !strings.Contains(err.Error(), "may have been used") {
+				t.Errorf("%s, to %s: a second store is made: %v", name, place, err)
+			}
+			_, err = Copy(t.Context(), r.from.place("from"), new(spot).place("second"), CopyOptions{Tell: func(string) {}})
+			if !errors.Is(err, hapax.ErrStoreRetired) || strings.Contains(err.Error(), "--anew") {
+				t.Errorf("%s: a second copy: %v", name, err)
+			}
+		}
+	}
+}
+
 // Of two copies at once the one that loses says so, and that nobody needs what it has begun.
 func TestCopyThatLost(t *testing.T) {
 	for _, atOnce := range []bool{false, true} {

@@ -22,6 +22,7 @@ type Retirement struct {
 	By    string    `json:"by"` // the machine
 
 	Former []string `json:"former,omitempty"` // copies that were begun before, and given up
+	Whole  bool     `json:"whole,omitempty"`  // all rows are in the copy, which may be in use since
 }
 
 // fenceOfRetired is the fence's row of a store that is retired.
