@@ -45,7 +45,8 @@ type File interface {
 var OS Disk = system{}
 
 // Replace makes the file at path hold what content returns, which is given the
-// new file before it is written. Its mode is 0600. It leaves no other file behind
+// new file before it is written. Its mode is 0600, and its owner that of the directory where root
+// replaces it. It leaves no other file behind
 // but, after an error or a crash, path.tmp, which the next call removes. Calls
 // for the same path must not overlap.
 func Replace(disk Disk, path string, content func(*os.File) ([]byte, error)) error {
@@ -81,11 +82,23 @@ type file struct{ *os.File }
 func (f file) Handle() *os.File { return f.File }
 
 func (system) Create(path string) (File, error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := create(path, os.O_WRONLY)
 	if err != nil {
 		return nil, err
 	}
 	return file{f}, nil
+}
+
+// create makes a new file, for the owner of its directory where root does.
+func create(path string, flag int) (*os.File, error) {
+	f, err := os.OpenFile(path, flag|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := own(f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
 
 func (system) Rename(from, to string) error { return rename(from, to) }

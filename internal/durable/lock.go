@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"time"
 )
@@ -16,7 +17,11 @@ var ErrLocked = errors.New("it is locked by another process")
 // is closed. Where the system can tell, a link in its place is not followed. The system releases it when the process dies; the file stays. ErrLocked;
 // errors.ErrUnsupported where files cannot be locked.
 func TryLock(path string) (io.Closer, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|noFollow, 0o600)
+	// Only a file that is made here gets another owner: one that is there may be another name of root's own.
+	f, err := create(path, os.O_RDWR)
+	if errors.Is(err, fs.ErrExist) {
+		f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|noFollow, 0o600)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,57 @@
+//go:build unix
+
+package durable_test
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/hapax-id/hapax/internal/durable"
+)
+
+// What root makes or replaces in the directory of a service belongs to that service's user; a file
+// that is there already keeps its owner.
+func TestRootLeavesFilesToTheirUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("root alone can give files away")
+	}
+	const user, group = 65534, 65533
+	dir := t.TempDir()
+	path := func(name string) string { return filepath.Join(dir, name) }
+	for _, name := range []string{"witness", "kept.lock"} {
+		if err := os.WriteFile(path(name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chown(dir, user, group); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"witness", "format"} {
+		if err := durable.Replace(durable.OS, path(name), func(*os.File) ([]byte, error) { return []byte("x"), nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"new.lock", "kept.lock"} {
+		l, err := durable.TryLock(path(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string]uint32{"witness": user, "format": user, "new.lock": user, "kept.lock": 0} {
+		info, err := os.Stat(path(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if of := info.Sys().(*syscall.Stat_t); of.Uid != want {
+			t.Errorf("%s belongs to user %d; want %d", name, of.Uid, want)
+		}
+		if mode := info.Mode().Perm(); mode != 0o600 {
+			t.Errorf("%s has mode %o", name, mode)
+		}
+	}
+}
