@@ -61,6 +61,7 @@ var ordinary = []Trouble{
 			"worker ID acquired", "worker ID sealed", "issuer event", "redis client", "request",
 			"this start has used up a worker ID", "this node has one worker ID in the pool", "a worker ID was retired",
 			"the guard tries again", "the interval cannot be told yet", "the survey of the store has failed, and is made again",
+			"the look at the rows of others has failed, and is taken again",
 			"alarm raised", "alarm cleared", "an alarm could not be delivered",
 			"traces or metrics could not be sent",
 		},
