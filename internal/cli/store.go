@@ -162,9 +162,10 @@ func storeCopyCommand() *cobra.Command {
 retires FROM: from then on nothing is granted from it, for good. Each is the URL of a
 store, or where that stands: env:NAME or file:PATH.
 
-Nodes need not be stopped. Those on FROM refuse within a heartbeat, and say where the store
-went; what they hold is issued until it is used up. Set store to TO and start them again.
-They go on above all that was granted.
+Nodes need not be stopped, but for the one of a bolt store, which a single process can have
+open. Those on FROM refuse within a heartbeat, and say where the store went; what they hold
+is issued until it is used up. Set store to TO and start them again. They go on above all
+that was granted.
 
 TO must not have a store. Nobody can use it until all rows are there and compared. A copy
 that was broken off goes on when it is run again.

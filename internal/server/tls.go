@@ -29,6 +29,7 @@ type certificates struct {
 
 	tried   [3][]byte // what the files held last; check's, as are unused and failed
 	unused  error     // why that is not in use; nil: it is
+	timely  bool      // what is unused may be used at another time
 	failed  string    // what was wrong last
 	current atomic.Pointer[tlsConfigs]
 	bad     atomic.Pointer[string] // what is wrong with the files' contents; nil: nothing
@@ -36,9 +37,12 @@ type certificates struct {
 
 // tlsConfigs are made from one state of the files.
 type tlsConfigs struct {
-	web, redis *tls.Config
-	expires    time.Time
+	web, redis      *tls.Config
+	begins, expires time.Time
 }
+
+// valid reports whether the certificate is valid at a time.
+func (c *tlsConfigs) valid(at time.Time) bool { return !at.Before(c.begins) && !at.After(c.expires) }
 
 // newCertificates reads the files that the configuration names; nil if it names
 // none.
@@ -107,7 +111,7 @@ func readUpTo(path string, most int64) ([]byte, error) {
 // use puts what the files hold into effect.
 func (c *certificates) use(held [3][]byte) error {
 	// Also where they cannot be used: files that stay as they are need no further try.
-	c.tried = held
+	c.tried, c.timely = held, false
 	pair, err := tls.X509KeyPair(held[0], held[1])
 	if err != nil {
 		return c.mismatch(held, err)
@@ -119,8 +123,13 @@ func (c *certificates) use(held [3][]byte) error {
 			return c.wrong(2, "a file that holds certificates in PEM form, of the authorities that sign those of clients")
 		}
 	}
-	next := &tlsConfigs{web: base.Clone(), redis: base, expires: pair.Leaf.NotAfter}
+	next := &tlsConfigs{web: base.Clone(), redis: base, begins: pair.Leaf.NotBefore, expires: pair.Leaf.NotAfter}
 	next.web.NextProtos = []string{"h2", "http/1.1"}
+	// At the start any is taken: without one nobody is served.
+	if now, old := time.Now(), c.current.Load(); old != nil && old.valid(now) && !next.valid(now) {
+		c.timely = true
+		return c.wrong(0, fmt.Sprintf("a certificate that is valid now: it is from %s to %s, and the one in use is valid", next.begins.UTC().Format(time.RFC3339), next.expires.UTC().Format(time.RFC3339)))
+	}
 	c.current.Store(next)
 	return nil
 }
@@ -192,7 +201,7 @@ func (c *certificates) reload(asked bool) error {
 	for i := range held {
 		same = same && bytes.Equal(held[i], c.tried[i])
 	}
-	if same && !asked {
+	if same && !asked && !c.timely {
 		// What was wrong with the same files still is: the alarm must not be cleared by a second look.
 		return c.unused
 	}
