@@ -14,9 +14,9 @@ import (
 	"testing"
 )
 
-// cached returns the path of what lies in the user's cache: a file or a directory that make
+// cached returns the path of what lies in the user's cache: a file or a directory that fill
 // makes where it is told, at the first use.
-func cached(name string, make func(tmp string) error) (string, error) {
+func cached(name string, fill func(tmp string) error) (string, error) {
 	dir, err := os.UserCacheDir()
 	if err != nil {
 		dir = os.TempDir()
@@ -43,7 +43,7 @@ func cached(name string, make func(tmp string) error) (string, error) {
 	if err := os.RemoveAll(tmp); err != nil {
 		return "", err
 	}
-	if err := make(tmp); err != nil {
+	if err := fill(tmp); err != nil {
 		return "", err
 	}
 	return path, os.Rename(tmp, path)

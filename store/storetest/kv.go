@@ -526,7 +526,7 @@ func checkKVModel(e *env) {
 			}
 		}
 		model = want
-		all := append(names, "beat")
+		all := slices.Concat(names, []string{"beat"})
 		for i, cell := range k.cells(all...) {
 			k.holds(fmt.Sprintf("step %d %+v: row %s", n, s, all[i]), cell, model[all[i]])
 		}
