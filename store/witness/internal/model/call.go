@@ -17,6 +17,7 @@ func (w *world) newCall(p int, kind uint8) Call {
 	}
 	if kind == callBack {
 		c.Line, c.N, c.Tok = pr.HoldL, pr.Hold, pr.HTok
+		// Given up when the call is sent: whatever becomes of that, nobody here uses the number any more.
 		w.Own[c.Line] &^= bit(c.N)
 		pr.HoldL = none
 	}
@@ -32,6 +33,7 @@ func (w *world) carryOut(c *Call) {
 		if !c.Met {
 			return
 		}
+		// Calls arrive in any order: a row only rises, so that a late beat undoes no later one.
 		if r.Count < c.Now {
 			r.Count, r.Grants, r.Seen = c.Now, c.Grants, c.Seen
 		}
@@ -44,6 +46,7 @@ func (w *world) carryOut(c *Call) {
 		line.Mark++
 		c.Pair = *line
 	case callBack:
+		// A later grant has moved the mark, and an earlier delivery of this call the token.
 		if line.Mark == c.N+1 && (line.Tok == c.Tok || !w.m.on(BackToken)) {
 			line.Mark = c.N
 			line.Tok++
@@ -69,6 +72,8 @@ func (w *world) receive(c *Call) {
 	w.contact(p)
 	granted := c.Kind == callGrant && c.Met
 	if pr.St != serving && pr.St != joining || c.Row != pr.Row || pr.Long && w.m.on(Rejoin) {
+		// A fence, another row or W without contact came between question and answer: the number may be
+		// one of a store that has gone back.
 		if granted && !w.m.on(Abandon) {
 			w.own(p, c.Line, c.N, c.Grants, c.Pair, never)
 		}
@@ -94,6 +99,8 @@ func (w *world) receive(c *Call) {
 	}
 	switch {
 	case granted:
+		// Answers of one process overtake each other: a later grant has then raised the witness above
+		// this one, and nothing is lost.
 		known := c.Known[c.Line]
 		if !w.m.on(PairAsSent) {
 			known = pr.W.Pairs[c.Line]
@@ -106,6 +113,8 @@ func (w *world) receive(c *Call) {
 			return
 		}
 		if w.m.Split && w.m.on(Confirm) {
+			// Between the beat that saw no fence and this grant the store can have gone back: the next beat
+			// finds that, and only then is the number used.
 			pr.PendL, pr.Pend, pr.PendG, pr.PendPair, pr.PendExcuse = c.Line, c.N, c.Grants, c.Pair, c.excuse()
 			return
 		}
@@ -127,6 +136,8 @@ func (w *world) question(p int) {
 	if pr.St == serving || !w.m.on(JoinerWaits) {
 		pr.St, pr.Asked = joining, true
 	}
+	// The rows as this replica has them are old if it lacks the end: only beats made here from now on
+	// tell that their owners found theirs.
 	for x, r := range w.S.Rows {
 		pr.WaitCount[x] = r.Count
 	}

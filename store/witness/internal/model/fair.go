@@ -20,6 +20,7 @@ func (m *Model) Judgeable(s *State) bool {
 		}
 		id = max(id, pr.W.ID)
 	}
+	// Each may have to join twice more until all serve: without slots for that it is the model that ends.
 	if up == 0 || s.NextRow > Rows-2*Procs {
 		return false
 	}
@@ -79,6 +80,7 @@ func (m *Model) fair(s State) (string, []Step) {
 		s.B[b] = 0
 	}
 	for i := range s.Call {
+		// The calls under way are lost: the processes must go on by themselves, without late answers.
 		s.Call[i] = Call{}
 	}
 	var bad string
@@ -108,6 +110,7 @@ func (m *Model) fair(s State) (string, []Step) {
 				continue
 			}
 			do(opLook, p)
+			// One healer is enough: each further word throws away the evidence given under the one before.
 			if s.S.Word == 0 || !s.asker() {
 				do(opAsk, p)
 			}

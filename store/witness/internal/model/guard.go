@@ -123,6 +123,7 @@ func (w *world) lacks(p int) bool {
 func (w *world) lacksPeer(p int) bool {
 	wit := &w.P[p].W
 	for y, r := range w.S.Rows {
+		// Grants alone: another's beat that is lost without one cost nobody a number.
 		if wit.Know&bit(uint8(y)) != 0 && w.JoinOf[y] > w.S.K && (r.St == absent || r.Grants < wit.SeenG[y]) {
 			return w.m.on(PeersTell)
 		}
@@ -144,6 +145,7 @@ func (w *world) raise(p int) {
 	if !w.Dirty && !wiped && (w.Exc == ([Lines]uint16{}) || w.explained(&pr.W)) {
 		w.bad = "false fence: nothing was lost"
 	}
+	// A second finder joins the fence that stands: a new name would throw away evidence that was given.
 	if s.Fence == 0 {
 		w.NextFence++
 		s.Fence, s.Word, s.Seal, s.Found, s.Finders, s.Ev = w.NextFence, 0, 0, 0, 0, Evidence{}
@@ -183,6 +185,7 @@ func (w *world) stop(p int) {
 	pr.W.Latch, pr.PendL, pr.Reading, pr.Ready, pr.Asked, pr.Back = w.S.Fence, none, 0, false, false, false
 	pr.W.Warned = true
 	if w.m.on(AskAnew) {
+		// A copy that is put back can hold the old word, with evidence from when others knew less.
 		pr.Word = 0
 	}
 	if pr.Row != none { // calls under way will be abandoned, whatever they say
@@ -226,6 +229,7 @@ func (w *world) returned(p int) {
 			continue
 		}
 		to := w.S.Lines[l].max(wit.Pairs[l])
+		// The token, too: a hand-back from before the healing must not lower the mark again.
 		to.Tok++
 		w.S.Lines[l], wit.Pairs[l] = to, to
 	}
@@ -246,6 +250,8 @@ func (w *world) register(p int) bool {
 		if pr.W.Mine&bit(y) == 0 || r.St == absent {
 			continue
 		}
+		// More was granted under the row than this file knows: a copy of the directory runs, or the file
+		// is an old one. Its word for the row would be too low.
 		if r.Grants > pr.W.Grants[y] {
 			pr.W.Stale |= bit(y)
 		}
@@ -297,6 +303,7 @@ func (w *world) register(p int) bool {
 // end makes a row a tombstone.
 func (w *world) end(x, how uint8) {
 	if !w.m.on(KeepBeat) {
+		// A row that is gone looks like a loss to its owner.
 		w.S.Rows[x] = Row{}
 		return
 	}
@@ -353,6 +360,8 @@ func (w *world) sync(p int) {
 	pr := &w.P[p]
 	pr.W.Count[pr.Row] = max(pr.W.Count[pr.Row], pr.Count)
 	pr.W.Joins = max(pr.W.Joins, pr.SeenJoins)
+	// Answers come in any order: a count above a grant still under way claims to know that one, too,
+	// and a copy of this file would speak for the row without it.
 	g := pr.Grants
 	for i := range w.Call {
 		if c := &w.Call[i]; c.Kind == callGrant && c.P == uint8(p) && c.Row == pr.Row && w.m.on(Contiguous) {

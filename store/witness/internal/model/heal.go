@@ -14,6 +14,7 @@ func (w *world) speak(p int, wit *Witness, finder bool) {
 	}
 	e.Joins = max(e.Joins, wit.Joins)
 	for x := range uint8(Rows) {
+		// To have read a row only raises what its speaker must know.
 		if wit.Know&bit(x) != 0 {
 			e.Known |= bit(x)
 			e.Top[x] = max(e.Top[x], wit.SeenG[x])
@@ -25,6 +26,7 @@ func (w *world) speak(p int, wit *Witness, finder bool) {
 			e.Stale |= wit.Stale & bit(x)
 			e.Claim[x] = max(e.Claim[x], wit.Grants[x])
 		}
+		// Others may have read marks of silence made after the loss, by a joiner that knew nothing of it.
 		if wit.Gone&bit(x) != 0 && (finder || !w.m.on(FinderVouches)) {
 			e.Ended |= bit(x)
 			e.Vouch[x] = max(e.Vouch[x], wit.SeenG[x])
@@ -58,6 +60,7 @@ func (w *world) ask(p int) {
 	w.NextWord++
 	w.S.Word, w.S.Seal = w.NextWord, 0
 	w.P[p].Word, w.P[p].Seal, w.P[p].Raised = w.NextWord, 0, 0
+	// Evidence counts from here on, so that nothing hangs on the age of a copy's.
 	if w.m.on(FreshWord) {
 		w.S.Ev.Spoke, w.S.Ev.Ended, w.S.Ev.Said, w.S.Ev.K = 0, 0, 0, 0
 		w.S.Ev.Claim, w.S.Ev.Vouch = [Rows]uint8{}, [Rows]uint8{}
@@ -102,6 +105,8 @@ func (w *world) missing() (rows uint16, joins bool) {
 			rows |= bit(x)
 		}
 	}
+	// A number without a row may be a node that joined after the copy was made, and was granted
+	// anything since.
 	for j := e.K + 1; j <= e.Joins; j++ {
 		if accounted&bit(j) == 0 && !e.Adopt && w.m.on(AccountJoins) {
 			joins = true
@@ -116,6 +121,7 @@ func (w *world) mayHeal(p int) bool {
 	if w.S.Fence == 0 || pr.W.Latch != w.S.Fence || pr.Word == 0 || pr.Word != w.S.Word || w.S.Ev.Said == 0 {
 		return false
 	}
+	// A node whose connection hangs has not met the fence, and alone knows its grants: within W it comes.
 	if w.m.on(HealWait) && !pr.Waited {
 		return false
 	}
@@ -126,10 +132,12 @@ func (w *world) mayHeal(p int) bool {
 // raiseLine sets a line above everything known.
 func (w *world) raiseLine(p, l int) {
 	e, line := &w.S.Ev, &w.S.Lines[l]
+	// Mark and token each by itself: after a hand-back the greater pair has the lower mark.
 	if w.m.on(RaiseMark) || line.less(e.Pairs[l]) {
 		line.Mark = max(line.Mark, e.Pairs[l].Mark)
 	}
 	line.Mark = max(line.Mark, e.Floor[l])
+	// A hand-back sent before the loss comes later, and must not find its token.
 	if w.m.on(RaiseToken) {
 		line.Tok = max(line.Tok, e.Pairs[l].Tok) + 1
 	}
@@ -147,6 +155,7 @@ func (w *world) lift(p int) {
 	if w.m.on(RaiseJoins) {
 		s.Joins = max(s.Joins, s.Ev.Joins)
 	}
+	// A wiped store gets the identity that its nodes know: they would refuse any other.
 	if s.ID == 0 {
 		s.ID = s.Ev.ID
 	}
@@ -173,6 +182,7 @@ func (w *world) judgeHealing(p int) {
 			}
 			x := w.Owner[l][n]
 			known := (e.Known|w.S.Finders)&bit(x) != 0 || w.S.Rows[x].St != absent
+			// In this order: nothing excuses a healing below a number whose owner was there to be asked.
 			switch {
 			case w.near(p, x):
 				w.bad = "healed below a number of a process in reach"

@@ -35,6 +35,7 @@ func (w *world) enter(p int) bool {
 			}
 		}
 	}
+	// Asked before registration: the new row would look like another's.
 	quick, excused := pr.Quick && w.untouched(p), pr.Excused
 	pr.Quick = false
 	if !w.register(p) {
@@ -95,6 +96,8 @@ func (w *world) mayServe(p int) (bool, uint16) {
 		if !r.alive() || uint8(x) == pr.Row {
 			continue
 		}
+		// That a row has seen this join can stand in a replica that lacks the end: its process has met
+		// this store only if the row has moved since the wait began.
 		advanced := r.Count > pr.WaitCount[x]
 		seen := r.Seen >= w.JoinOf[pr.Row] && (advanced || !w.m.on(JoinerWaits))
 		if pr.Asked {
@@ -108,6 +111,7 @@ func (w *world) mayServe(p int) (bool, uint16) {
 			served = true
 		}
 	}
+	// Nobody left to ask is no consent: a copy of a time when all had left looks the same.
 	ok := missing == 0 && (served || pr.Asked && !pr.Back || !w.m.on(WaitServing)) || pr.Waited
 	return ok, missing
 }
@@ -125,6 +129,8 @@ func (w *world) serve(p int) {
 	if missing != 0 {
 		w.S.Changes++
 	}
+	// Not before the wait is over: the nodes of a wiped store would take a new ID for another store,
+	// and refuse alone, instead of raising a fence that stops this process.
 	if w.S.ID == 0 {
 		w.NextID++
 		w.S.ID = w.NextID
@@ -190,6 +196,7 @@ func (w *world) back(p int) bool {
 	}
 	pr.St, pr.Asked, pr.Back = joining, true, true
 	for x, r := range w.S.Rows {
+		// Beats from before tell of the store as it was then.
 		pr.WaitCount[x] = r.Count
 		if !w.m.on(MetSince) {
 			pr.WaitCount[x] = 0
@@ -249,6 +256,8 @@ func (w *world) look(p int) bool {
 			w.found(p)
 		}
 	default:
+		// A fence that is gone was decided upon, or the store that held it was put back. A decision known
+		// before the fence was seen says nothing about it.
 		decided := w.explained(&pr.W)
 		if !w.m.on(NewDecision) {
 			decided = s.LastDec != 0

@@ -122,6 +122,8 @@ func (w *world) begun(p int, x uint8) {
 			pr.Long, pr.Excused = true, false
 		}
 	}
+	// If the process ends between the two, a mark without its number is found by the next reader;
+	// a number without its mark has sent everybody to read too early.
 	if w.m.on(MarkFirst) {
 		w.silence(p, x)
 		return
@@ -172,6 +174,8 @@ func (w *world) leave(p int, tells bool) bool {
 	if w.m.on(NoEndFenced) && (!w.judge(p) || w.ousted(p)) {
 		return true
 	}
+	// Before the witness is written: nobody uses the grants under way any more, so that the file may
+	// say that it knows all of its row.
 	w.dropCalls(p)
 	pr.Sent++
 	pr.Count = pr.Sent

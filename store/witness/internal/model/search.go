@@ -62,6 +62,8 @@ func (m *Model) Search(s State, b Budget, most int, live bool) Result {
 		step   Step
 	}
 	nodes := []node{{parent: -1}}
+	// States are remembered by 64 bits instead of 1.5 kB: among three million, two that look the same,
+	// of which one would be left out, have a chance of one in four million.
 	seen := map[uint64]struct{}{maphash.Comparable(seed, s): {}}
 	level, ids := []State{s}, []int32{0}
 	var r Result
@@ -165,6 +167,7 @@ func (m *Model) Walk(root State, b Budget, n int, seed uint64, depth int, stop f
 		for i := range b {
 			s.B[i] = uint8(rng.IntN(int(b[i]) + 1))
 		}
+		// Without these nothing is found, or healed: every walk has all of them, and some of the troubles.
 		s.B[bBeat], s.B[bGrant], s.B[bAsk] = b[bBeat], b[bGrant], b[bAsk]
 		start := s
 		var path []Step
@@ -175,6 +178,7 @@ func (m *Model) Walk(root State, b Budget, n int, seed uint64, depth int, stop f
 				i := rng.IntN(k)
 				st := steps[i]
 				steps[i] = steps[k-1]
+				// Drawn without repetition: a walk ends where nothing at all is possible, not by bad luck.
 				if !possible(&s, st) {
 					continue
 				}

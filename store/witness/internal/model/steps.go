@@ -130,6 +130,7 @@ func (w *world) stopped(p int) bool {
 // mayGrant reports whether p may ask for a grant now.
 func (w *world) mayGrant(p, l int) bool {
 	pr := &w.P[p]
+	// The last numbers of a line are left for calls under way.
 	if l >= w.m.Lines || !w.active(p) || pr.St != serving || w.S.Lines[l].Mark >= Nums-3 {
 		return false
 	}
@@ -174,6 +175,7 @@ func init() {
 			if !w.active(p) {
 				return false
 			}
+			// The row moves, and its process does not know: the greater count is its own all the same.
 			w.quick(p, callBeat, 0, true)
 			return true
 		}},
@@ -188,6 +190,7 @@ func init() {
 			if !w.mayGrant(p, l) {
 				return false
 			}
+			// The number is a gap: nobody knows that it was granted, and it is not asked for again.
 			w.quick(p, callGrant, l, true)
 			return true
 		}},
@@ -195,6 +198,8 @@ func init() {
 			if !w.m.Split || !w.active(p) || w.P[p].St != serving || w.P[p].Ready || w.P[p].PendL != none {
 				return false
 			}
+			// The row counts the grant before it is made: a crash in between leaves the count too high, and
+			// evidence is asked for of a grant that never was. Too low, it would miss one.
 			w.P[p].Grants++
 			w.quick(p, callBeat, 0, false)
 			w.P[p].Ready = w.P[p].St == serving
@@ -211,6 +216,7 @@ func init() {
 			if !w.active(p) || w.P[p].St != serving {
 				return false
 			}
+			// The call can be carried out after the store was put back, and answered out of order.
 			i := 0
 			for i < Calls && w.Call[i].Kind != 0 {
 				i++
@@ -234,6 +240,8 @@ func init() {
 			return true
 		}},
 		opRepeat: {"repeated", Calls, 1, bLost, func(w *world, i, _ int) bool {
+			// Only a hand-back lowers a mark: a beat that comes twice raises nothing, and a grant that does
+			// is one whose answer is lost.
 			if c := w.Call[i]; c.Kind == callBack && c.Phase == sent {
 				w.carryOut(&c)
 				return true
@@ -265,6 +273,8 @@ func init() {
 				return false
 			}
 			w.contact(p)
+			// Judged first: in a store that went back, nodes may have been marked silent by a joiner that
+			// knew nothing of the loss, and a survey of that would vouch for them.
 			if w.judge(p) && !w.ousted(p) {
 				w.learnAll(p)
 			}
@@ -275,6 +285,8 @@ func init() {
 				return false
 			}
 			w.P[p].Reading, w.P[p].Survey = 1, Witness{}
+			// Rows first: a node that is granted a number between the halves and leaves is found alive. The
+			// other way round it would be vouched for, with the mark from before its grant.
 			w.readHalf(p, w.m.on(SurveyOrder))
 			return true
 		}},
@@ -294,6 +306,7 @@ func init() {
 			if !w.active(p) || w.P[p].St != joining {
 				return false
 			}
+			// A witness without marks and rows would not notice their loss: a joiner surveys before it serves.
 			if !w.P[p].Asked && w.P[p].Surveyed < w.JoinOf[w.P[p].Row] && w.m.on(SurveyJoin) {
 				return false
 			}
@@ -302,6 +315,7 @@ func init() {
 			}
 			w.contact(p)
 			if w.judge(p) && !w.ousted(p) {
+				// The wait may have ended at the old primary: this one may lack the beats that ended it.
 				if w.P[p].Prim != w.S.Prim && w.m.on(Question) {
 					w.question(p)
 					return true
@@ -381,6 +395,7 @@ func init() {
 			if !w.stopped(p) || w.S.Fence == 0 || pr.W.Latch != w.S.Fence || w.S.Word == 0 && w.m.on(FreshWord) || w.said(p) {
 				return false
 			}
+			// The look comes first: only a process that found the loss itself vouches for others.
 			w.look(p)
 			w.speak(p, &pr.W, pr.W.Lost)
 			return true
@@ -408,6 +423,8 @@ func init() {
 			if !w.stopped(p) || !w.mayHeal(p) || !w.raised(p) || w.P[p].Seal != 0 || !w.m.on(SealLift) {
 				return false
 			}
+			// Written after the last raise: a copy from before it, put back now, holds another seal or none,
+			// and the lift fails.
 			w.NextWord++
 			w.S.Seal, w.P[p].Seal = w.NextWord, w.NextWord
 			return true
@@ -418,6 +435,7 @@ func init() {
 				return false
 			}
 			w.contact(p)
+			// The store may have gone back between the last raise and the seal: only a reading after the seal tells.
 			pr.Checked = pr.Seal
 			for l := range w.m.Lines {
 				if line := w.S.Lines[l]; line.Mark < max(w.S.Ev.Pairs[l].Mark, w.S.Ev.Floor[l]) || line.Tok <= w.S.Ev.Pairs[l].Tok {
@@ -467,6 +485,7 @@ func init() {
 			}
 			w.dropCalls(p)
 			w.unreachable(p)
+			// Only the file survives. A number in hand is a gap, and a mark of silence that was not told stays untold.
 			w.P[p] = Proc{Row: none, HoldL: none, PendL: none, Owes: none, Conn: true, W: w.P[p].W}
 			return true
 		}},
@@ -499,6 +518,7 @@ func init() {
 			if w.P[p].up() || !w.Dir.Has || w.Dir == w.P[p].W || w.NextRow == Rows {
 				return false
 			}
+			// A quick return asks for the boot of the machine that left: the copy runs on another.
 			w.P[p].W, w.P[p].Quick = w.Dir, false
 			w.start(p)
 			return true
@@ -530,6 +550,7 @@ func init() {
 			if i >= int(w.NSnap) || w.S == w.Snaps[i] {
 				return false
 			}
+			// The primary's identity is no row of the store: data put back under a running server raise no question.
 			prim := w.S.Prim
 			w.S = w.Snaps[i]
 			w.S.Prim = prim

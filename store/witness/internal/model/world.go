@@ -15,6 +15,8 @@ func (w *world) wait(p int) bool {
 	}
 	pr.Waited = true
 	for q := range w.P {
+		// A process that was out of reach, and met the store at no time of the wait, has been out of
+		// contact for W: it joins again before it uses a grant.
 		if q != p && w.P[q].up() && pr.Met&(1<<q) == 0 && pr.Gap&(1<<q) != 0 {
 			w.P[q].Long, w.P[q].Excused = true, false
 		}
@@ -33,6 +35,7 @@ func (w *world) putBack() {
 		pr := &w.P[p]
 		if pr.up() {
 			w.Hung |= 1 << p
+			// The processes met before the connection broke were met in another history.
 			if w.m.on(WaitAnew) {
 				w.begin(p)
 			}
@@ -76,6 +79,7 @@ func (w *world) readHalf(p int, rows bool) {
 func (w *world) take(p int) {
 	pr := &w.P[p]
 	if pr.Reading == 2 && (pr.St == serving || pr.St == joining) {
+		// A store that was put back between the halves, or after them, fails the beat, which ends the survey.
 		sv := pr.Survey
 		w.learn(p, &sv)
 	}
@@ -96,6 +100,7 @@ func (w *world) compact() bool {
 				found = found && !(w.P[q].up() && w.P[q].Row == x)
 			}
 		}
+		// One number says that all below it are absent: it stops at the first that is not.
 		if !found {
 			break
 		}
@@ -117,6 +122,7 @@ func (w *world) compact() bool {
 // has spoken.
 func (w *world) heard() bool {
 	for p := range w.P {
+		// A process in reach can know more than the operator assumes.
 		if w.P[p].up() && w.P[p].Conn && w.S.Ev.Said&(1<<p) == 0 {
 			return false
 		}
@@ -162,6 +168,7 @@ func (m *Model) Initial(n int) State {
 		w.serve(p)
 	}
 	for p := range n {
+		// Every search begins with a fleet at peace, in which all have seen all joins: getting there costs no budget.
 		for range 2 {
 			w.quick(p, callBeat, 0, false)
 			w.learnAll(p)
