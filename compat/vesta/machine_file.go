@@ -144,6 +144,7 @@ func (f File) keep(layout hapax.Layout, id int64, unlock func()) (release func()
 	return sync.OnceFunc(func() {
 		close(stop)
 		keeper.Wait()
+		// Marked while it is locked: afterwards the mark may be the next process's.
 		mark(layout.Unit()) // an issuer may be a tick ahead
 		unlock()
 	})

@@ -70,6 +70,7 @@ func (t Table) Machine(ctx context.Context) (id int64, release func(), err error
 		return 0, nil, machineError(fmt.Sprintf("table with the range [%d, %d)", t.Range.Lo, t.Range.Hi), "a database, and a range within 0 to 1024")
 	}
 	before := t.remembered()
+	// The key is locked before its row is looked for: two processes of one host would find the same.
 	key, unlockKey, err := t.key(before.key)
 	if err != nil {
 		return 0, nil, err
@@ -89,6 +90,7 @@ func (t Table) take(ctx context.Context, key string, before memory) (release fun
 	if err != nil {
 		return nil, 0, err
 	}
+	// The row is this process's alone; its number may also be another provider's on this host.
 	if release, err = t.Host.lockMachine(id); err != nil {
 		return nil, 0, err
 	}
@@ -199,6 +201,7 @@ func (t Table) key(before string) (key string, unlock func(), err error) {
 		return "", nil, machineError(t.Address, "this host's IP address")
 	}
 	for slot := -1; slot < maxSlots; slot++ {
+		// The lowest free slot: rows of ended processes are used again, so that starts use up none.
 		key = fmt.Sprintf("%s#%d", t.Address, slot)
 		if slot < 0 {
 			if key = before; !strings.HasPrefix(key, t.Address+"#") {
@@ -250,6 +253,8 @@ func (t Table) row(ctx context.Context, key string) (id int64, found bool, err e
 			return 0, false, tableError(err)
 		}
 		found = false
+		// Whether it took the row is not asked: the answer may be lost, or another be first. Only a row
+		// that bears the key, at the top of the loop, is this process's.
 		if _, err = t.DB.ExecContext(ctx, "UPDATE DB_MACHINE_ID_PROVIDER SET IP = ? WHERE ID = ? AND IP IS NULL", key, id); err != nil {
 			if failures++; failures == maxFailures || ctx.Err() != nil {
 				return 0, false, tableError(err)

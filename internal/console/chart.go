@@ -145,6 +145,7 @@ func slots(nodes []nodeView, chosen int, now time.Time) (at time.Time, rates, to
 			if t < 0 || i < 0 || i >= points {
 				continue
 			}
+			// A node whose clock was set back has two samples of one time: their mean counts.
 			o := &own[i]
 			o.in++
 			o.rate += (s.Rate - o.rate) / o.in

@@ -195,6 +195,7 @@ func answerOf(all []api.NodeTrace) string {
 			}
 			for _, g := range l.Grants {
 				text := fmt.Sprintf("Granted on %s to %s at %s%s.", l.Name, cmp.Or(shown(g.Node), t.Name), stamp(g.Time), toWhom(g.Caller))
+				// A number that was given back may be granted again: then that grant is the answer.
 				if l.Verdict == api.VerdictHandedBack {
 					here = text + " It was given back without being issued."
 				} else {

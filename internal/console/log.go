@@ -94,6 +94,7 @@ func (l *Log) Handle(ctx context.Context, r slog.Record) error {
 		case "tag", "about":
 			e.Subject, e.Pool = a.Value.String(), false
 		case "pool":
+			// A tag, or what an alarm is about, says more than the pool, in whatever order they come.
 			if e.Subject == "" {
 				e.Subject, e.Pool = a.Value.String(), true
 			}

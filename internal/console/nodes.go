@@ -110,6 +110,7 @@ func (c *Console) askLocked(ctx context.Context) {
 	all := make([]nodeView, len(answers))
 	for i, a := range answers {
 		all[i] = nodeView{Node: a.Node, Trip: a.Trip}
+		// Its row speaks for it, too: it may beat, and not be reached from here.
 		all[i].Alive = a.Err == nil || a.Seen > 0 && a.Seen < silentAfter && a.State != "silent"
 		switch {
 		case errors.Is(a.Err, fleet.ErrNothing):

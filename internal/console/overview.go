@@ -127,6 +127,7 @@ func (c *Console) overview(v *visit) error {
 	}
 	b.Class, b.Verdict = verdict(out.Nodes, len(b.Troubles) > 0)
 	b.Troubles = together(b.Troubles, func(t *trouble) (*string, trouble) { same := *t; same.Node = ""; return &t.Node, same })
+	// "bad" comes before "warn" in the alphabet, too.
 	slices.SortStableFunc(b.Troubles, func(a, b trouble) int { return cmp.Compare(a.Class, b.Class) })
 	slices.SortStableFunc(b.Alarms, func(a, b nodeAlarm) int { return a.Since.Compare(b.Since) }) // merged, it is up since the first
 	b.Alarms = together(b.Alarms, func(a *nodeAlarm) (*string, nodeAlarm) {

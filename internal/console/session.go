@@ -164,11 +164,13 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = caller.Allow(auth.Watch, "")
 	}
+	// Also where it is refused: somebody who tries tokens shows in the log.
 	c.svc.Attempted(auth.NewContext(r.Context(), caller, r.RemoteAddr), "log in", err)
 	if err != nil {
 		c.render(w, statusOf(err), "login", view{Title: "Log in", Bare: true, Error: messageOf(err)})
 		return
 	}
+	// Where no token is asked for, a session would be nobody's.
 	if c.opts.Policy.HasTokens() {
 		c.sessions.begin(w, r, caller)
 	}

@@ -94,6 +94,7 @@ func (c *Console) showTags(v *visit, status int, b tagsBody, wrong string) error
 		b.sorted(sums, order, q.Get("from"))
 	} else if err = b.named(c, v, sums, q.Get("after")); err != nil { // what is in use is known without the store
 		out.Error = cmp.Or(out.Error, "The store does not tell which tags there are; below are those in use. "+messageOf(err))
+		// Of one page: the link to the next one would ask the store once more.
 		b.sorted(sums, tagOrders["rate"], "")
 		b.Next = ""
 	}
@@ -157,6 +158,7 @@ func (b *tagsBody) named(c *Console, v *visit, sums []tagSum, after string) erro
 	b.After, b.First = after, after == ""
 	most := tagsPage
 	if b.Has != "" {
+		// A filter leaves few of each page: the store is asked less often for large ones.
 		most = service.MaxPage
 	}
 	for sifted := 0; ; {

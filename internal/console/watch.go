@@ -164,6 +164,7 @@ func (w *watcher) look(svc *service.Service) {
 	for _, p := range svc.Snowflakes() {
 		next.pool[p.Pool] = p
 	}
+	// Only now: pages wait for the lock, and a service of many tags takes its time to be read.
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.before, w.now = w.now, next

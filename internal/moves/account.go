@@ -124,6 +124,7 @@ func (s *Settings) Take(names ...string) (name, value string) {
 			s.Refusef(n, unfilled, open)
 			v = ""
 		}
+		// Also where it is refused or empty: Finish would refuse it once more, as one not known.
 		s.taken[n] = true
 		switch {
 		case v == "" || v == value:
@@ -179,6 +180,7 @@ func (s *Settings) Finish(own, known string) error {
 	for _, n := range s.Left("") {
 		s.taken[n] = true
 		switch {
+		// Before the prefix is judged: another setting has taken it in, whatever it is called.
 		case s.placeholders.Used[n]:
 			s.Note(Filled, n)
 		case strings.HasPrefix(n, own):

@@ -52,6 +52,7 @@ func Plan(ctx context.Context, target Target, defs []hapax.Tag, progress func(do
 		}
 		switch {
 		case err == nil:
+		// One tag's alone: an operator is to see what becomes of all the others before any is moved.
 		case isRefusal(err):
 			m.Reason = err
 		default:
@@ -91,6 +92,7 @@ func Apply(ctx context.Context, all []Move, do func(ctx context.Context, m *Move
 		if m := &all[i]; m.Reason == nil {
 			switch err := do(ctx, m); {
 			case err == nil:
+			// The next tags can be moved all the same. After any other error nothing is known of the store.
 			case isRefusal(err):
 				m.Reason = err
 			default:
@@ -110,6 +112,7 @@ func Create(ctx context.Context, target Target, m *Move) error {
 	if err == nil && made.Mark > m.Tag.Mark { // it was a tombstone, and a grant from below the mark may be open
 		_, err = target.UpdateTag(ctx, m.Tag.Name, driver.TagUpdate{Floor: &m.Tag.Mark})
 	}
+	// Of an earlier run that was cut off, too: its mark is only raised.
 	if errors.Is(err, hapax.ErrTagExists) {
 		if _, _, err := compare(ctx, target, m.Tag); err != nil { // it may have been created since the plan
 			return err

@@ -35,6 +35,7 @@ func Properties(r io.Reader) (map[string]string, error) {
 	}
 	all := map[string]string{}
 	lines := bufio.NewScanner(strings.NewReader(newlines.Replace(strings.TrimPrefix(string(raw), "\uFEFF"))))
+	// One line may fill the file: a scanner's own bound is 64 KiB.
 	lines.Buffer(nil, maxPropertyBytes+1)
 	for n := 1; lines.Scan(); n++ {
 		line := strings.TrimLeft(lines.Text(), " \t\f")

@@ -99,6 +99,8 @@ func newError(err error, whole bool) *connect.Error {
 	status := Status(code)
 	detail := &hapaxv1.ErrorDetail{Code: string(code)}
 	message := hapax.ErrorOf(code).Error()
+	// These come from within the server. The others are about the request, and a client cannot mend
+	// that without being told.
 	switch status {
 	case connect.CodeUnavailable, connect.CodeDataLoss, connect.CodeInternal, connect.CodeUnimplemented:
 	default:
@@ -125,6 +127,7 @@ func newError(err error, whole bool) *connect.Error {
 	if e, ok := errors.AsType[*strategy.VetoError](err); ok {
 		detail.Plugin, detail.Reason = clean(e.Plugin, maxText), clean(e.Err.Error(), maxText)
 		if !e.At.IsZero() {
+			// This veto passes by itself, and permission_denied says that asking again is of no use.
 			status, detail.RetryAt = connect.CodeResourceExhausted, timestamppb.New(e.At)
 		}
 	}
@@ -201,6 +204,7 @@ func Cause(err error, server string) error {
 	if d := detailOf(e); d != nil {
 		return fromDetail(d, e.Message())
 	}
+	// No detail: a proxy has answered, or the protocol itself, before any code of ours.
 	switch e.Code() {
 	case connect.CodeUnauthenticated:
 		return fmt.Errorf("%w: %w", api.ErrUnauthenticated, err)
@@ -248,6 +252,7 @@ func fromDetail(d *hapaxv1.ErrorDetail, message string) error {
 	case sentinel == nil: // of a newer server
 		return &remoteError{fmt.Sprintf("hapax: %s (%s)", message, d.GetCode()), hapax.ErrInternal}
 	case d.GetField() != "":
+		// A number stays one, as it was in the server's error.
 		value := any(d.GetText())
 		if n, ok := d.GetValue().(*hapaxv1.ErrorDetail_Number); ok {
 			value = n.Number

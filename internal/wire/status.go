@@ -51,6 +51,7 @@ func ServerStatus(m *hapaxv1.GetStatusResponse) api.Status {
 		StoreID: m.GetStoreId(), Split: m.GetSplit(), Nodes: each(m.GetNodes(), node), Foreign: each(m.GetForeign(), foreign),
 		Forecasts: each(m.GetForecasts(), forecast), Alarms: each(m.GetAlarms(), alarm), See: m.GetSee(),
 	}
+	// Counted from the list, so that the two cannot disagree.
 	s.Live = api.Live(s.Nodes)
 	if b := m.GetOutageBudget(); b != nil {
 		s.Budget = &api.Budget{Kind: b.GetKind(), Name: b.GetName(), Seconds: b.GetSeconds()}
@@ -156,6 +157,7 @@ func newRaised(r api.Raised) *hapaxv1.RaisedMark {
 }
 
 func raised(m *hapaxv1.RaisedMark) api.Raised {
+	// Worker 0 is one, too: it is the pool that tells a worker's mark from a tag's.
 	if m.GetPool() != "" {
 		return api.Raised{Pool: m.GetPool(), Worker: new(m.GetWorker()), From: m.GetFrom(), To: m.GetTo()}
 	}

@@ -136,6 +136,7 @@ func (i imported) Move(ctx context.Context, to moves.Target, o mount.MoveOptions
 	if err != nil {
 		return all, err
 	}
+	// After the watch for living nodes, which may refuse: a Leaf that is started at a closed tree gives up.
 	if tree != nil {
 		if all.Workers, err = moveTree(ctx, tree, to, o); err != nil {
 			return all, err

@@ -47,6 +47,7 @@ func (b *board) note(e hapax.Event) {
 			row.next = e.Grant
 		}
 	case hapax.EventSwapped:
+		// The grant after this one may have been told before the swap.
 		if row.current = e.Grant; row.next == e.Grant {
 			row.next = hapax.Grant{}
 		}

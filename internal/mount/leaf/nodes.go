@@ -144,6 +144,7 @@ func retire(ctx context.Context, c mount.Called, tree *leaf.Tree, silent time.Du
 	for _, n := range nodes {
 		action := "would retire"
 		if apply {
+			// It reads the node once more, and removes it only as it was read: one that reports now stays.
 			if err := tree.Retire(ctx, n.Name); err != nil {
 				return err
 			}

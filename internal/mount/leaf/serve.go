@@ -69,6 +69,7 @@ func (p *part) Open(ctx context.Context, h *mount.Host) (err error) {
 	p.host = h
 	switch l := p.settings; l.source(l.Table) {
 	case own:
+		// Before the server's own service is made, which takes it along.
 		h.Observer = p.board.note
 	case theirs:
 		if p.rows, p.table, err = mount.OpenRows(ctx, h, name, tableName, l.open, p.board.note); err != nil {

@@ -136,6 +136,7 @@ func (a *alarms) look(hold []Condition, now time.Time) (raised, cleared []api.Al
 		case isUp:
 			old.Detail, old.See = c.Detail, c.see()
 			a.up[key] = old
+		// Beyond the bound a condition is counted on, and raised at the first look with room for it.
 		case seen[key] >= c.After && len(a.up) < MaxAlarms:
 			up := api.Alarm{Name: c.Alarm, About: c.About, Detail: c.Detail, Since: now.UTC(), See: c.see()}
 			a.up[key] = up
@@ -190,6 +191,7 @@ func (m *Monitor) lookOut() {
 		select {
 		case <-m.opts.Life.Done():
 			return
+		// However many lines there are, looking takes no more than a twentieth of a core.
 		case <-time.After(max(cmp.Or(m.opts.Looks, LookEvery), lookRest*took)):
 		}
 		began := time.Now()
@@ -218,6 +220,7 @@ func (m *Monitor) takeRates(now time.Time) {
 			t.Rate.look(t.Stats.Issued, now)
 		}
 	}
+	// These are one-shot services, which do not look out by themselves.
 	for _, other := range m.opts.Beside {
 		other.takeRates(now)
 	}

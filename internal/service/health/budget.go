@@ -230,6 +230,7 @@ func (m *Monitor) near(within time.Duration, most int) []forecast {
 		if f.in >= within {
 			return
 		}
+		// Tags in use may be many: only the nearest ends are kept, in order.
 		i, _ := slices.BinarySearchFunc(first, f, func(a, b forecast) int {
 			return cmp.Or(cmp.Compare(a.in, b.in), cmp.Compare(a.What, b.What), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
 		})

@@ -262,6 +262,7 @@ func (m *Monitor) issuing(st witness.Status, refused map[string]error) Readiness
 		}
 	})
 	switch {
+	// One line that issues is enough: a node that balancers take away takes that one with it.
 	case r.Ready:
 		r.err = nil
 	case store != nil:
@@ -345,6 +346,7 @@ func (m *Monitor) lines(store error, tags map[string]error, tell func(watch.Line
 		switch {
 		case p.Stats.Rollback > 0 && m.opts.Pools[p.Name].Refuses:
 			others[line] = hapax.ErrClockRollback
+		// What is granted is issued without the store.
 		case p.Stats.Remaining > 0:
 			others[line] = nil
 		default:
