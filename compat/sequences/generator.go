@@ -126,6 +126,7 @@ func rowsOf(ctx context.Context, g generating, table, key, value string, o Optio
 	if err != nil {
 		return nil, err
 	}
+	// After the list is read: each look at a column is another query, and few connections are open.
 	kept := all[:0]
 	for _, s := range all {
 		row := strings.TrimPrefix(s.Names[0], table+"/")
@@ -262,6 +263,7 @@ func (p *postgres) generatorSteps(s *Source, how Switch, first int64) ([]string,
     IF %s THEN RAISE EXCEPTION 'these numbers come from hapax'; END IF;
     RETURN NEW;
   END `, remembers, hex.EncodeToString([]byte(mark.text())), old))
+	// The lock first, so that no allocation is taken between the look and the trigger.
 	return []string{block(fmt.Sprintf(`
 DECLARE at bigint; was text;
 BEGIN
@@ -294,6 +296,7 @@ func (p *postgres) generatorBackSteps(s *Source, next int64) ([]string, error) {
 	if q.closed == nil {
 		return nil, nil
 	}
+	// The trigger would refuse the update. Nobody sees the row without it before the commit.
 	return []string{block(fmt.Sprintf(`
 DECLARE was text;
 BEGIN

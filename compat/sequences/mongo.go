@@ -186,6 +186,7 @@ func (m *mongoCounters) Shut(ctx context.Context, s *Source, how Switch, first i
 		if at >= first {
 			return &PassedError{At: at}
 		}
+		// Compared with the number that was read: an $inc that comes between has it read again.
 		text := strings.Replace(mark.text(), atText, fmt.Sprintf(`"at":%d`, at), 1)
 		done, err := m.db.Collection(m.opts.Collection).UpdateOne(ctx, bson.D{{Key: "_id", Value: p.id}, {Key: p.field, Value: at}}, bson.D{{Key: "$set", Value: bson.D{{Key: p.field, Value: text}}}})
 		if err != nil || done.MatchedCount == 1 {

@@ -86,6 +86,7 @@ func (p *postgres) Steps(s *Source, how Switch, first int64) ([]string, error) {
 		case Gap:
 			line("EXECUTE format('ALTER SEQUENCE %s MAXVALUE %%s', %d);", formatted(q.quoted()), max(first-1, q.min+1))
 		case Parity:
+			// The next number above its position of the other parity than the tag's first.
 			line("EXECUTE format('ALTER SEQUENCE %s INCREMENT BY 2 RESTART WITH %%s', at + CASE WHEN (at + %d) %% 2 <> 0 THEN 2 ELSE 1 END);", formatted(q.quoted()), first)
 		default:
 			// An end is at least one above the least value, and a sequence that waits with a number
@@ -215,6 +216,7 @@ func (p *postgres) BackSteps(s *Source, next int64) ([]string, error) {
 		line("IF was <> %s THEN %s END IF;", sqlText(q.comment), raiseTaken(q.name))
 		line("SELECT last_value FROM %s INTO last;", q.quoted())
 		line("at := greatest(last + 1, %d);", aboveBlock(next, step))
+		// On the numbers that it counted before: others may count between them.
 		line("EXECUTE format('ALTER SEQUENCE %s INCREMENT BY %d RESTART WITH %%s', at + ((%d - at) %% %d + %d) %% %d);", name, step, m.At, step, step, step)
 		comment := "NULL"
 		if m.Comment != "" {

@@ -67,6 +67,8 @@ func Scan(ctx context.Context, reference, table, column string, o ScanOptions) (
 	if err != nil {
 		return found, err
 	}
+	// Each page begins behind the last number, by the index: no query is long, and rows that come
+	// meanwhile disturb none.
 	for after := int64(math.MinInt64); ; {
 		began, rows, numbers := time.Now(), int64(0), 0
 		err := reader.list(ctx, reader.pageOf(c, after), func(scan func(...any) error) error {

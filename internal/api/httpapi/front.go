@@ -203,6 +203,8 @@ func (f *Front) Shutdown(ctx context.Context) error {
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
+	// Calls that wait for numbers end with the context, and clients that do not read their answers
+	// with the connection.
 	f.stop()
 	f.each(gate.Cut)
 	<-ended
@@ -256,6 +258,7 @@ func (f *Front) serve(nc net.Conn) {
 			// Cloned: the buffer would otherwise be kept for as long as the connection lasts.
 			handed = f.hand(replay(nc, bytes.Clone(rest)))
 			return
+		// Only now: the requests that had come are answered.
 		case f.isClosed():
 			return
 		}

@@ -163,6 +163,7 @@ func New(svc *service.Service, opts Options) http.Handler {
 		a.hosts = isLoopbackHost
 	}
 	for pattern, handler := range a.routes() {
+		// Counted outside of the guard: a refused request is one of the route's, too.
 		a.mux.HandleFunc(pattern, counted(svc.Route(API, routeName(pattern)), a.guarded(pattern, a.asked(pattern, handler))))
 	}
 	a.next, a.ids = svc.Route(API, routeNext), svc.Route(API, routeIDs)
@@ -316,6 +317,7 @@ func (a *restAPI) readyz(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Retry-After", "1")
 	}
 	caller, err := a.opts.Policy.Enter(r.Context(), r.RemoteAddr, r.Header["Authorization"])
+	// Balancers show no token: they get the same answer, without names.
 	if err != nil || caller.Allow(auth.Metrics, "") != nil {
 		state = state.Bare()
 	}

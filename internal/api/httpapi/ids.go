@@ -105,6 +105,7 @@ func (a *restAPI) postIDs(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case !ok:
 			return
+		// Which of two counts is meant nobody can tell, and numbers are not taken back.
 		case inBody != 0 && strings.Contains(r.URL.RawQuery, "count"):
 			a.fail(w, r, &hapax.ValueError{Field: "count", Value: "(one in the query and one in the body)", Allowed: "one of them", Err: hapax.ErrInvalidArgument})
 			return

@@ -134,6 +134,7 @@ func (a *restAPI) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	setHints(w.Header(), status, err)
 	p := problem{Code: string(code), Title: title(code), Detail: detail(err, status)}
+	// No more than the detail tells: of a fault inside, the value is the server's, not the client's.
 	if e, ok := errors.AsType[*hapax.ValueError](err); ok && p.Detail != "" {
 		p.Field, p.Value, p.Allowed = e.Field, shown(e.Value), e.Allowed
 	}
@@ -245,6 +246,7 @@ func (a *restAPI) decode(w http.ResponseWriter, r *http.Request, v any) bool {
 		err = d.Decode(v)
 	}
 	if err == nil {
+		// Only of what the decoder takes: its own errors name the field.
 		err = takenApart(body)
 	}
 	if err == nil {

@@ -104,6 +104,7 @@ func (a *restAPI) putTag(w http.ResponseWriter, r *http.Request) {
 		if err == nil {
 			t, err = a.svc.CreateTag(r.Context(), def, hapax.CreateExplicit)
 		}
+		// One that is there is changed, unless the client wants to be the one that makes it.
 		if !mayChange || !errors.Is(err, hapax.ErrTagExists) {
 			a.answerTag(w, r, http.StatusCreated, t, err)
 			return

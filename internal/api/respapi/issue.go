@@ -20,6 +20,7 @@ func (c *conn) incr(args [][]byte) { c.incrRun(args[1], nil, nil) }
 // the same, with numbers taken at once. It returns how many it answered.
 func (c *conn) incrRun(tag, frame, after []byte) int {
 	run := 1
+	// The same bytes are the same command: they need not be read once more.
 	for most := min(maxRun, c.srv.svc.MaxCount()); run < most && len(frame) > 0 && bytes.HasPrefix(after, frame); run++ {
 		after = after[len(frame):]
 	}

@@ -109,6 +109,7 @@ func (c *conn) auth(args [][]byte) {
 // distrust makes the connection one without a token.
 func (c *conn) distrust() {
 	caller, err := c.srv.opts.Policy.Caller("")
+	// The certificate is the connection's, and stays good without the token.
 	if secure, ok := c.net.(*tls.Conn); ok && err != nil {
 		state := secure.ConnectionState()
 		if known := c.srv.opts.Policy.Certified(&state); known != nil {
@@ -138,6 +139,7 @@ func (c *conn) authenticate(user, token string) (*auth.Caller, bool) {
 	if err != nil {
 		c.srv.svc.Attempted(auth.NewContext(c.srv.life, caller, c.net.RemoteAddr().String()), "AUTH", err)
 		c.failWith(err)
+		// A good token that is used too much is no guess.
 		if errors.Is(err, api.ErrUnauthenticated) {
 			c.guesses++
 		}

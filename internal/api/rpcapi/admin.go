@@ -75,6 +75,7 @@ func (s *adminServer) UpdateTag(ctx context.Context, req *hapaxv1.UpdateTagReque
 		return nil, err
 	}
 	u := wire.TagUpdate(req)
+	// Only where one is given: an empty text stands for a tag without a code.
 	if req.GetCode() != "" {
 		u.Extra = &extra
 	}

@@ -154,6 +154,7 @@ func (i *importing) read(ctx context.Context, _ mount.Files, args []string) (mou
 	if err := m.checkFeeds(); err != nil {
 		return nil, err
 	}
+	// Of all together: two databases may have tables of one name.
 	m.nameOnce()
 	return m, nil
 }
@@ -219,6 +220,7 @@ func (m *imported) readOne(ctx context.Context, d *database) error {
 // with opens a database, calls do, and closes it.
 func (i *importing) with(ctx context.Context, d *database, write bool, do func(sequences.Database) error) error {
 	o := i.opts
+	// Opened for each phase: one that only reads asks the database to refuse changes.
 	o.Write, o.Store = write, i.store
 	db, err := sequences.Open(ctx, d.url, o)
 	if err != nil {
