@@ -167,6 +167,7 @@ func (d *declaration) carryOut(ctx context.Context, cmd *cobra.Command, to decla
 		return err
 	}
 	st.DryRun = false
+	// Judged anew: while the question stood the fleet may have healed, or somebody else have spoken.
 	done, err := to.declare(ctx, st)
 	if err != nil {
 		return err

@@ -107,6 +107,7 @@ func (f *moveFlags) passwordFile(text string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	// Never one that is there: another server may read it.
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return "", fmt.Errorf("--write-password: %w", err)
@@ -253,6 +254,7 @@ func (f *moveFlags) wayBack(cmd *cobra.Command, args []string) string {
 	}
 	words = append(words, "--undo")
 	cmd.Flags().Visit(func(flag *pflag.Flag) {
+		// Neither what belongs to the way there, nor a secret.
 		switch flag.Name {
 		case "apply", "json", "margin", "watch", "ignore-living", "token":
 			return

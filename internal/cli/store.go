@@ -134,6 +134,7 @@ tests and staging: its numbers repeat those that the original issues.`,
 		if head.Retired != nil && !*asNew {
 			return fmt.Errorf("%s: %w: load a dump of that store, or give --as-new", args[0], head.Retired.Err())
 		}
+		// Read twice: nothing is written of a file that is not whole.
 		if _, err := f.Seek(0, io.SeekStart); err != nil {
 			return err
 		}

@@ -377,6 +377,7 @@ func (l *local) fill(ctx context.Context, tag string, ids []hapax.ID) error {
 	if err != nil {
 		return err
 	}
+	// A grant may begin between two numbers of the tag.
 	first := a.Grant.Lo + (a.Tag.Remainder-a.Grant.Lo%a.Tag.Delta+a.Tag.Delta)%a.Tag.Delta
 	for i := range ids {
 		ids[i] = hapax.ID(first + int64(i)*a.Tag.Delta)
@@ -441,5 +442,6 @@ func (e commandError) Unwrap() error { return e.error }
 func (l *local) Usage(context.Context, string) ([]client.Usage, error) { return nil, nil }
 
 func (l *local) Close(ctx context.Context) error {
+	// The service first: it seals through the store that the node closes.
 	return errors.Join(l.Service.Close(ctx), l.node.Close())
 }

@@ -178,6 +178,7 @@ func resultError(name string, r supervise.Result) error {
 	case supervise.ClockSet:
 		return &statusError{exitClockSet, fmt.Errorf("the command was killed: %w", r.Err)}
 	case supervise.LeftBehind:
+		// Where the command failed by itself, its own code says more.
 		if r.Status == 0 {
 			return &statusError{exitLeftBehind, fmt.Errorf("%q went on in the background, where its worker ID cannot be looked after; it was stopped: have it run in the foreground", name)}
 		}

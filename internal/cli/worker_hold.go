@@ -84,6 +84,7 @@ func workerHold(cmd *cobra.Command, f *workerFlags, file, address string, onLost
 			held.end(true) // nobody was told
 			return err
 		}
+		// It answers to the end: from when the ID is lost or given back, that it must not be used.
 		defer stop()
 	}
 	err = keepFile(held, file, vars, signals)

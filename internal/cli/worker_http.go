@@ -44,6 +44,7 @@ func answerWorker(ctx context.Context, held *holding, address string, g generato
 	}
 	web := &http.Server{
 		Handler: workerHandler(func() (answeredWorker, bool) {
+			// Read first: an extension that comes between makes the time that is told too short, not too long.
 			until := held.Until()
 			return answeredWorker{held.ID(), until.UTC().Format("2006-01-02T15:04:05.000Z"), until.UnixMilli()}, held.Remaining() > 0 && held.Err() == nil
 		}, g),

@@ -338,6 +338,7 @@ func (n *Node) Close() error {
 	if n.Store != nil {
 		errs = append(errs, n.Store.Close())
 	}
+	// After the store: a contact that waits for its answer ends with it.
 	n.contacting.Wait()
 	n.mu.Lock()
 	caches := n.caches

@@ -44,6 +44,7 @@ func (s *server) readConfig() {
 		return
 	}
 	c, err := s.reload()
+	// The tokens first: a configuration that cannot be used changes nothing at all.
 	if err == nil && len(c.Tokens)+len(s.config.Tokens) > 0 {
 		err = s.policy.Replace(c.Tokens)
 	}
