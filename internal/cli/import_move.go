@@ -254,7 +254,7 @@ func (f *moveFlags) wayBack(cmd *cobra.Command, args []string) string {
 	}
 	words = append(words, "--undo")
 	cmd.Flags().Visit(func(flag *pflag.Flag) {
-		// Neither what belongs to the way there, nor a secret.
+		// No flag of the way there, and no secret.
 		switch flag.Name {
 		case "apply", "json", "margin", "watch", "ignore-living", "token":
 			return

@@ -108,7 +108,7 @@ func (c *Console) speak(v *visit) error {
 			declare = g.Settle
 		}
 		a, err = declare(v.Context(), st)
-		// A look at what would be done is no act.
+		// A dry run is no act.
 		if !st.DryRun {
 			c.svc.Attempted(v.Context(), "adopt", err, "node", b.Node, "floor", st.Floor, "witness_file", b.File)
 		}

@@ -246,7 +246,7 @@ func (a *restAPI) decode(w http.ResponseWriter, r *http.Request, v any) bool {
 		err = d.Decode(v)
 	}
 	if err == nil {
-		// Only of what the decoder takes: its own errors name the field.
+		// Only of a body that the decoder takes: its own errors name the field.
 		err = takenApart(body)
 	}
 	if err == nil {

@@ -346,7 +346,7 @@ func (m *Monitor) lines(store error, tags map[string]error, tell func(watch.Line
 		switch {
 		case p.Stats.Rollback > 0 && m.opts.Pools[p.Name].Refuses:
 			others[line] = hapax.ErrClockRollback
-		// What is granted is issued without the store.
+		// Granted time is issued without the store.
 		case p.Stats.Remaining > 0:
 			others[line] = nil
 		default:
