@@ -173,6 +173,7 @@ func (t *judgment) line(c Candidate, found FoundLine, history *strategy.HistoryF
 
 func (t *judgment) judge(c Candidate, l api.TraceLine) (api.Verdict, string) {
 	f := c.Facts
+	// The history first: it has the numbers that were issued, the ledger and the store those that may have been.
 	switch n := len(l.Issued); {
 	case n == 1:
 		i := l.Issued[0]
@@ -188,6 +189,7 @@ func (t *judgment) judge(c Candidate, l api.TraceLine) (api.Verdict, string) {
 	if f.Known && f.Exists && l.Tag != "" && f.Tag.Delta > 1 && c.Position%f.Tag.Delta != f.Tag.Remainder {
 		return api.VerdictNeverGranted, fmt.Sprintf("the tag issues only numbers that leave %d when divided by %d", f.Tag.Remainder, f.Tag.Delta)
 	}
+	// Of several grants the last counts: each one before went back.
 	if n := len(l.Grants); n > 0 {
 		return t.granted(c, l, l.Grants[n-1])
 	}

@@ -78,6 +78,7 @@ func (f *frames) follow(b []byte) string {
 		n := copy(f.head[f.have:], b)
 		f.have += n
 		b = b[n:]
+		// By the first byte: a head that is wrong need not come whole.
 		switch flags := f.head[0]; {
 		case flags > 1:
 			return fmt.Sprintf("one has the flags %d, allowed are 0 and 1", flags)

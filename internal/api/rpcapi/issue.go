@@ -70,6 +70,7 @@ func (s *issueServer) NextStream(ctx context.Context, req *hapaxv1.NextStreamReq
 		return outOfRange("count", left, "0, for numbers without end, or more")
 	}
 	caller := auth.FromContext(ctx)
+	// The boundary could not: it lets streams in before their request is read.
 	if err := caller.Allow(auth.Issue, req.GetTag()); err != nil {
 		return err
 	}

@@ -30,6 +30,7 @@ func (r *reader) beans(d *springxml.Document) error {
 			r.service(d, b)
 		}
 	}
+	// A file with a service of its own may ask another one, too.
 	if at := slices.IndexFunc(d.Elements, func(e *springxml.Element) bool {
 		return e.Name == "dubbo:reference" && strings.HasSuffix(e.Attr("interface"), ".IdService")
 	}); at >= 0 && r.known == 0 {

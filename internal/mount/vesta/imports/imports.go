@@ -174,6 +174,7 @@ func (r *reader) config() (Config, error) {
 	r.number(genMethod, 0, 3, func(n int64) { c.GenMethod = strconv.FormatInt(n, 10) })
 	r.number(port, 1, 65535, func(n int64) { c.Port = strconv.FormatInt(n, 10) })
 	r.provider(&c)
+	// A refused value would make another layout: it is told first, and alone.
 	if err := r.account.Err(); err != nil {
 		return c, err
 	}
