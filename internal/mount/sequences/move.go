@@ -34,6 +34,7 @@ func (m *imported) Move(ctx context.Context, to moves.Target, o mount.MoveOption
 	if o.Undo {
 		return m.undo(ctx, to, o, all)
 	}
+	// The other ways let the writers go on.
 	if m.switchOf() == sequences.Stop && !o.IgnoreLiving {
 		if err := m.watch(ctx, o.Watch); err != nil {
 			return all, err
@@ -97,6 +98,7 @@ func (m *imported) Move(ctx context.Context, to moves.Target, o mount.MoveOption
 				closed = append(closed, by[t.Tag.Name])
 			}
 		}
+		// Of sources that were shut before, too: an attempt that was cut off may not have come here.
 		for _, v := range closed {
 			note, err2 := "", err
 			if err == nil {
@@ -317,6 +319,7 @@ func (m *imported) undo(ctx context.Context, to moves.Target, o mount.MoveOption
 	}
 	for k := range all.Tags {
 		if t, v := &all.Tags[k], by[all.Tags[k].Tag.Name]; t.Reason == nil {
+			// Before a tag is deleted: that of a source that cannot be opened goes on.
 			if _, err := v.in.speaks.BackSteps(v.Source, max(t.Before, v.Highest+1)); err != nil {
 				t.Reason = err
 			}
@@ -346,6 +349,7 @@ func (m *imported) back(ctx context.Context, to moves.Target, v *moving, t *move
 	}
 	t.After = mark
 	err = m.with(ctx, v.in, true, func(db sequences.Database) error { return db.Reopen(ctx, v.Source, max(mark, v.Highest+1)) })
+	// Unless it is certain that the source is still shut, the tag stays deleted: else both would issue.
 	if _, open := errors.AsType[*sequences.TakenError](err); open || !isRefusal(err) || was.Deleted {
 		return err
 	}
