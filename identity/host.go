@@ -129,7 +129,7 @@ func parseList(text string) (Provider, error) {
 	return l, nil
 }
 
-// parseID reads a worker ID: decimal digits, and nothing that could be a slip.
+// parseID reads a worker ID: decimal digits, with any spaces around them; no sign and no base.
 func parseID(text string) (int64, error) {
 	id, err := strconv.ParseUint(strings.TrimSpace(text), 10, 62)
 	return int64(id), err

@@ -136,22 +136,17 @@ func (s *snowflake) begin(ctx context.Context, p *pool, opts hapax.SnowflakeOpti
 	s.mu.Unlock()
 }
 
-// leave closes the pool's issuer if nobody uses it any more.
+// leave closes the pool's issuer after its last user. It is not called by the opener of a pool that
+// could not be opened: that one counts for good, so that the last user of a pool has an issuer to close.
 func (s *snowflake) leave(ctx context.Context, p *pool) error {
 	s.mu.Lock()
 	p.users--
 	last := p.users == 0
-	// Another one may have its name by now: a pool that could not be opened is removed before its last user
-	// leaves.
-	if last && s.pools[p.name] == p {
+	if last {
 		delete(s.pools, p.name)
 	}
 	s.mu.Unlock()
 	if !last {
-		return nil
-	}
-	<-p.ready // whoever opens it counts as a user, so this is over
-	if p.issuer == nil {
 		return nil
 	}
 	return p.issuer.Close(ctx)

@@ -89,17 +89,17 @@ func serveLoop(l net.Listener) error {
 	}
 }
 
-// routes are those of the foreign systems, by the names of the servers that are asked by them.
+// routes has the foreign systems' routes, by the name of the server that serves them.
 var routes = map[string]string{"hapax, Leaf's route": leafRoute, "hapax, TinyID's route": tinyidRoute}
 
-// asked is a server with the request that wrk sends it.
+// asked is a server and the request that wrk sends to it.
 type asked struct {
 	*host.Server
 	scheme, route string
 	flags         []string // of wrk
 }
 
-// start runs one of names; all of hapax's keep their data below dir.
+// start starts the server of that name; those of hapax keep their data below dir.
 func start(ctx context.Context, name, dir string) (*asked, error) {
 	a := &asked{scheme: "http://", route: route}
 	if name == "tls.Conn loop" || strings.HasSuffix(name, "over TLS") {
@@ -150,7 +150,7 @@ func start(ctx context.Context, name, dir string) (*asked, error) {
 	return a, err
 }
 
-// serve is what a process of a peer does, until it is interrupted.
+// serve runs a peer until it is interrupted.
 func serve(ctx context.Context, name, address string) error {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {

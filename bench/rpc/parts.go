@@ -26,7 +26,8 @@ import (
 
 const connections = 50
 
-// parts are two servers on loopback, ours and the bare one.
+// parts are what is compared: two servers on loopback, ours and the bare one, a client of ours, and
+// the library in this process.
 type parts struct {
 	dir        string
 	ours, bare *host.Server
@@ -71,8 +72,8 @@ func (p *parts) close() error {
 	return errors.Join(append(errs, os.RemoveAll(p.dir))...)
 }
 
-// serve is what a process of the bare server does, until it is interrupted. It has the
-// time-outs of a server that strangers reach.
+// serve runs the bare server until it is interrupted. It has the time-outs of a server that is open
+// to strangers.
 func serve(ctx context.Context, address string) error {
 	bare := http.NewServeMux()
 	bare.Handle(hapaxv1connect.NewIssueServiceHandler(&counter{}, connect.WithCompressMinBytes(math.MaxInt))) // as ours

@@ -92,8 +92,8 @@ func (t *Tree) takeOver(ctx context.Context, req hapax.AcquireRequest, c keeper.
 	return nil
 }
 
-// rowMark returns up to when the worker's row grants. One that is behind the file is
-// ErrStoreRolledBack.
+// rowMark returns the time up to which the worker's row grants, or ErrStoreRolledBack if that is
+// behind the file.
 func (t *Tree) rowMark(ctx context.Context) (mark time.Time, err error) {
 	saved, err := t.readFile()
 	if err != nil {
@@ -145,7 +145,7 @@ func (t *Tree) resume(ctx context.Context, lease hapax.Lease) error {
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// wrote reports whether this process wrote a value.
+// wrote reports whether a value is one that this process wrote or took over.
 func (t *Tree) wrote(raw []byte) bool {
 	for _, o := range t.ours {
 		if bytes.Equal(o, raw) {
@@ -198,7 +198,7 @@ func (t *Tree) SealWorker(ctx context.Context, lease hapax.Lease, last int64) er
 	// The file comes first: nothing above last was issued, and it must not be
 	// ahead of the row.
 	if !t.held {
-		_ = t.resume(ctx, lease) // where that cannot be, the node is somebody else's
+		_ = t.resume(ctx, lease) // if it fails, only the row is sealed
 	}
 	held := t.held
 	t.held = false
@@ -283,13 +283,13 @@ func (t *Tree) reportOften(ctx context.Context) {
 			if at.Before(t.mark) {
 				at = t.mark
 			}
-			_ = t.report(ctx, at) // who else writes there is told of by Disturbed, and at the next extension
+			_ = t.report(ctx, at) // another writer is reported by Disturbed, and at the next extension
 		}
 		t.leave()
 	}
 }
 
-// A memo is what the file tells; worker is -1 where there is none.
+// A memo is the content of the file; worker is -1 if there is no file.
 type memo struct {
 	worker int64
 	mark   time.Time

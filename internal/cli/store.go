@@ -31,8 +31,8 @@ func storeIDCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "id",
 		Short: "Print the ID of a store",
-		Long: `Id prints what a store has for good, also where it was copied or put back: a store that
-has another one has other numbers.
+		Long: `Id prints the ID of a store. It never changes, and copies and restored backups have the
+same one: a store with another ID has other numbers.
 ` + targetHelp,
 		Args: arguments(0, 0),
 	}
@@ -172,8 +172,8 @@ TO must not have a store. Nobody can use it until all rows are there and compare
 that was broken off goes on when it is run again.
 
 A store is copied to one place only. If a copy was broken off, and its place is gone,
---anew copies to another one. It is refused once the first copy was whole, which FROM
-remembers, and where that is found, by the URL that FROM tells, which has no password.`,
+--anew copies to another one. It is refused if the first copy was whole, which FROM remembers,
+and if that copy is found at the URL which FROM keeps, without a password.`,
 		Example: `  hapax store copy postgres://hapax@localhost/ids redis://localhost:6379/0
   hapax store copy bolt:/var/lib/hapax/hapax.db file:/etc/hapax/store-url`,
 		Args: arguments(2, 2),

@@ -17,7 +17,7 @@ import (
 
 // done are what a page says after something was done, by the word in its URL.
 var done = map[string]string{
-	"created": "The tag was created.", "changed": "The tag was changed. Nodes adopt it with their next grant.",
+	"created": "The tag was created.", "changed": "The tag was changed. Nodes follow within two grants.",
 	"deleted": "The tag was deleted. Its mark stays; other nodes stop within the refresh interval.",
 	"retired": "The worker ID is out of use until the clock passes its mark.",
 	"spoken":  "It was taken down. The nodes go on by themselves as soon as everybody who can know has spoken.",

@@ -50,8 +50,8 @@ type tagFacts struct {
 	Past      []float32     `json:"past,omitempty"` // rates, see trail; of a snowflake tag, its pool tells
 }
 
-// Lasts returns how long the numbers in hand last at the present rate; negative: it does
-// not end.
+// Lasts returns how long the numbers in hand last at the present rate; negative for more than 29
+// years, or for ever.
 func (t tagFacts) Lasts() time.Duration {
 	if t.Rate <= 0 || float64(t.Remaining)/t.Rate > math.MaxInt64/1e10 {
 		return -1

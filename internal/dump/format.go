@@ -126,7 +126,7 @@ func (d *reader) read() ([]byte, error) {
 	return nil, fmt.Errorf("%w: read line %d of the dump: %w", hapax.ErrInvalidArgument, d.at, err)
 }
 
-// next returns the next row; false after the last one, whose end then has proved right.
+// next returns the next row, or false after the last one, if the summary that ends the dump is right.
 func (d *reader) next() (row driver.Put, more bool, err error) {
 	if d.at == 1 {
 		d.add(d.lines.Bytes())

@@ -14,7 +14,7 @@ import (
 	"github.com/hapax-id/hapax/strategy"
 )
 
-// Facts are what the store says of a line. Without Known it was not asked, or did
+// Facts are the store's account of a line. If Known is false it was not asked, or did
 // not answer.
 type Facts struct {
 	Known   bool
@@ -24,12 +24,11 @@ type Facts struct {
 	Worker  driver.Worker // of a worker
 	Restart bool          // the tag's numbers restart, on lines of their own
 
-	// Maker is what makes other numbers of those that the tag is granted, in words; of
-	// those the grants and the mark tell nothing.
+	// Maker names, in words, the strategy or code that turns the tag's granted numbers into
+	// others. Grants and mark say nothing about those.
 	Maker string
 
-	// Shared is the strategy by which all nodes issue together what is granted, if one
-	// does.
+	// Shared names the strategy if it has all nodes issue one grant together.
 	Shared string
 }
 

@@ -9,11 +9,11 @@ import (
 	"github.com/hapax-id/hapax/internal/ondemand"
 )
 
-// reopenAfter is how long a table that could not be opened is not tried again.
+// reopenAfter is the pause after a table could not be opened.
 const reopenAfter = 300 * time.Millisecond
 
-// NewLazy returns a handle that is opened when its database or tree first answers, and tried again
-// until then.
+// NewLazy returns a handle that its first use opens. After a failure later uses try again, reopenAfter
+// apart, until the database or tree answers.
 func NewLazy[T io.Closer](open func(context.Context) (T, error)) *ondemand.Handle[T] {
 	began := time.Now()
 	return ondemand.New(ondemand.Options[T]{

@@ -21,8 +21,8 @@ var tuneCollector = sync.OnceFunc(func() {
 	}
 })
 
-// afterCollection sets for the next collection how much garbage there may be, in per cent of
-// what the last one has found in use, and comes back after that.
+// afterCollection sets how much garbage may gather before the next collection, in per cent of what
+// the last one found in use, and is called again after the next.
 func afterCollection(was int) {
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(live)

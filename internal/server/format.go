@@ -11,8 +11,8 @@ import (
 	"github.com/hapax-id/hapax"
 )
 
-// formatFile says in which formats a data directory's files are that do not say so
-// themselves, one a line, and which version wrote that.
+// formatFile lists the formats of those files of a data directory that do not name their own, one a
+// line, and the version that wrote the list.
 const formatFile = "format"
 
 // dirFormats are the formats that this version writes, and the highest that it knows: of
@@ -64,7 +64,7 @@ func checkDirFormat(dir string) (told bool, err error) {
 	return true, nil
 }
 
-// claimDir has the directory say what it is.
+// claimDir writes formatFile in a directory without one, and refuses one of a newer version.
 func claimDir(dir string) error {
 	told, err := checkDirFormat(dir)
 	if err != nil || told {

@@ -149,7 +149,7 @@ func diagnose(err error) (what string, detail error) {
 	return "", nil
 }
 
-// innermost returns the part of an error that tells of the file or the request.
+// innermost returns the error of a file inside err, or err if there is none.
 func innermost(err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return e

@@ -231,7 +231,9 @@ func isPlain(tag hapax.Tag) bool {
 }
 
 // UpdateTag changes a segment tag; issuers adopt the change with their next
-// grant. ErrTagNotFound, ErrTagDeleted, ErrKindMismatch.
+// UpdateTag changes a segment tag. An issuer that still asks for the tag's own step follows with its
+// next grant, one that has adapted its step with the grant after that. ErrTagNotFound, ErrTagDeleted,
+// ErrKindMismatch.
 func (ds *definitions) UpdateTag(ctx context.Context, name string, u driver.TagUpdate) (hapax.Tag, error) {
 	if err := hapax.ValidateName("tag", name); err != nil {
 		return hapax.Tag{}, err

@@ -62,9 +62,9 @@ func (s *Session) dial(_, server string, within time.Duration) (net.Conn, error)
 	return &socket{Conn: raw, within: 2 * s.opts.Timeout / 3}, nil
 }
 
-// A socket is a connection that is given up where the server does not take the session: the
-// library would wait for that ten times as long as for anything else, and, once the answer has
-// begun, for ever. The first two deadlines that it sets are those.
+// A socket is a connection that is given up if the server does not accept the session in time. The
+// library would wait for that ten times as long as for any other answer and, once the answer has
+// begun, for ever. Its first two read deadlines are those of that answer.
 type socket struct {
 	net.Conn
 	within time.Duration

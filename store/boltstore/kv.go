@@ -65,8 +65,8 @@ func scan(tx *bbolt.Tx, table, after string, limit int) (page []driver.Row, err 
 	return page, nil
 }
 
-// Step implements driver.KV. It is one request of a transaction. The rows of the step are not
-// changed when the caller has gone on, and the transaction may still run.
+// Step implements driver.KV: it shares a transaction with other requests. That may still run when
+// the caller has left, so the caller must not change the step's values afterwards.
 func (k kv) Step(ctx context.Context, step driver.Step) (driver.Result, error) {
 	return write(ctx, k.s, func(tx *transaction) (driver.Result, error) { return driver.Apply(tx, step) })
 }

@@ -9,22 +9,23 @@ import (
 	"github.com/hapax-id/hapax"
 )
 
-// BaseOptions tell what a KV is like.
+// BaseOptions describe a KV.
 type BaseOptions struct {
 	MaxChanges int // in one step; default 100
 	MaxBytes   int // of the values in one step; default 64 KiB
 
-	// ByValue is set for an engine that recognises a row by its value alone. A row that is to be
-	// made is then taken for missing while nothing is known of it, which saves a round trip.
+	// ByValue is set for an engine that recognises a row by its value alone. Of a row that this
+	// handle has not seen, the old value of a swap is then believed, and a row to be made is taken
+	// for missing, which saves a round trip.
 	ByValue bool
 
-	// Absent is set for an engine that recognises a missing row without a version. It is then
-	// taken for missing likewise.
+	// Absent is set for an engine that recognises a missing row without a version. Then only a
+	// row to be made saves the round trip.
 	Absent bool
 
 	// Split says that a step is several writes, each of one row by itself. Its conditions are
-	// looked at before the changes and after them, and it is not met where they fail then,
-	// whatever it has changed: see [Guarding].
+	// checked before the changes and after them. Where they fail afterwards the step is not met,
+	// though it may have changed rows: see [Guarding].
 	Split bool
 
 	// Near is set for an engine in this process, where a read takes no round trip. Few rows are
@@ -32,8 +33,8 @@ type BaseOptions struct {
 	Near bool
 }
 
-// A Base makes a store of a KV: everything that is done to tags, rows, pools and workers. It
-// implements [Store] but for StoreID, Ping and Close, and [Guarding] and [Healing]. It is safe for
+// A Base makes a store of a KV: it does everything with tags, rows, pools and workers. It
+// implements [Guarding], [Healing] and, except for StoreID, Ping and Close, [Store]. It is safe for
 // concurrent use.
 type Base struct {
 	Leases
@@ -61,16 +62,16 @@ func NewBase(calls *Calls, kv KV, opts BaseOptions) *Base {
 	return b
 }
 
-// KV returns what the store stands on, for tests and tools. Rows that are changed by it are
-// changed past all rules.
+// KV returns the KV below the store, for tests and tools. Changes made through it bypass all
+// rules.
 func (b *Base) KV() KV { return b.kv }
 
-// take returns the key's slot when the key's other calls on this handle are over. Who
-// takes it leaves it.
+// take returns the key's slot once this handle's other calls for the key are over. Its caller must
+// leave it.
 func (b *Base) take(ctx context.Context, key Key) (*slot, error) {
 	s := b.kept.slot(key)
-	// First without the context: of two that are ready select takes any, and a call that need not wait would
-	// fail.
+	// First without the context: if both were ready, select might choose the context, and a call that need
+	// not wait would fail.
 	select {
 	case s.turn <- struct{}{}:
 		return s, nil

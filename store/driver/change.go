@@ -47,8 +47,8 @@ type rowChange struct {
 
 const maxPause = 50 * time.Millisecond // unit of the pause after lost races
 
-// maxLost is how often rows of a step are lost to other handles, one twice or two at once, before
-// they are locked first.
+// maxLost is how many changes of a step's rows may be lost to other handles, of one row or of
+// several, before the rows are locked first.
 const maxLost = 2
 
 // update makes one change without a pulse.
@@ -142,8 +142,8 @@ func (b *Base) changeSome(ctx context.Context, p *Pulse, left []*rowChange) (con
 	}
 }
 
-// locking returns the KV that is to lock rows first, since they were lost to others, again and
-// again; nil where none is to.
+// locking returns the KV if it must lock the rows first, since they were lost to others again and
+// again; else nil.
 func (b *Base) locking(p *Pulse, some []*rowChange) LockingKV {
 	kv, ok := b.kv.(LockingKV)
 	if !ok || p == nil {

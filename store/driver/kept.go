@@ -23,16 +23,16 @@ type held struct {
 // turns, so that one handle never races against itself.
 type slot struct {
 	key   Key
-	turn  chan struct{} // has room for one: the call that put it there owns row
+	turn  chan struct{} // full while a call owns row and lost
 	row   held
-	lost  int           // to other handles, in a row; guarded by turn
-	size  int           // guarded by kept.mu, as what follows
+	lost  int           // changes lost to other handles, one after the other
+	size  int           // guarded by kept.mu, as is place
 	place *list.Element // nil: it was dropped
 }
 
-// kept are the rows that a handle keeps. They are bounded by their bytes: the one that was
-// used longest ago is dropped first, which costs a read where it is used again. A call that
-// holds a dropped one races against later calls, which the conditional writes decide.
+// kept holds the rows of a handle, up to most bytes. The least recently used is dropped first, and
+// read again on its next use. A call that still holds a dropped row races against later calls; the
+// conditional writes decide.
 type kept struct {
 	most int // bytes
 

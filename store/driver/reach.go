@@ -11,12 +11,12 @@ import (
 // reachFor is how long Unreached looks at all hosts.
 const reachFor = 400 * time.Millisecond
 
-// ErrSilent is that a host takes connections, and does not answer what is asked.
+// ErrSilent is the error of hosts that take connections and do not answer.
 var ErrSilent = errors.New("the connection is taken, and no answer comes")
 
-// Unreached returns what becomes of a connection with hosts, each with its port, for
-// drivers whose client keeps to itself why it has none: the first error, or ErrSilent. A
-// config has it try TLS, too.
+// Unreached tries to connect to hosts, each with its port, and returns the first error, or
+// ErrSilent. It is for drivers whose client does not say why it has no connection. With a config it
+// tries TLS, too.
 func Unreached(hosts []string, config *tls.Config) error {
 	ctx, cancel := context.WithTimeout(context.Background(), reachFor)
 	defer cancel()

@@ -9,8 +9,8 @@ import (
 // MaxToken is the highest fencing token of a tag; no life of a store gets there.
 const MaxToken = 1 << 62
 
-// A Tag is a tag as a store keeps it: with the keys that tell which grantee may hand back the
-// segment that was granted last.
+// A Tag is a tag as a store keeps it: with the hash of the key by which the last segment may be
+// handed back.
 type Tag struct {
 	hapax.Tag
 
@@ -198,7 +198,7 @@ func NotHeld(tag string) error {
 // Revive returns the tag that results from creating def where old stands:
 // ErrTagExists if old is alive, ErrTagDeleted if it is a tombstone and mode is
 // CreateFirstUse, and otherwise def resuming above old's mark. A line that goes on from
-// there began where it began: a later start would lie above what may be handed back.
+// there keeps the lower start: a higher one would lie above what may be handed back.
 func Revive(old, def hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
 	switch {
 	case !old.Deleted:

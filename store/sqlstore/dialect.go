@@ -28,7 +28,7 @@ const DefaultPrefix = "hapax_"
 type dialect struct {
 	name   Dialect
 	script string // creates the tables
-	quiet  string // waits for those who write to the rows; empty: nobody needs that
+	quiet  string // a statement that waits for writers of the rows; empty: none is needed
 
 	texts bool // values are texts; see dialect.text
 
@@ -48,13 +48,13 @@ type dialect struct {
 	// args converts arguments: text as string, bytes as []byte.
 	args func(args []any) []any
 
-	// get reads rows; steps are the statements of all shapes of a step, where they do not depend
-	// on more.
+	// get reads rows. steps has a statement for each shape of a step, in a database where the shape
+	// settles the statement.
 	get   string
 	steps []string
 
-	// findRows notes what the items' rows are, which have the role looks, or locks for those that
-	// are to be locked. stepRows makes a step inside a transaction or by itself.
+	// findRows reads the items' rows into them, and locks the rows if lock is set. stepRows makes a
+	// step, by itself or, with locked rows, inside a transaction.
 	findRows func(ctx context.Context, c *sql.Conn, s *Store, items []*item, lock bool) error
 	stepRows func(ctx context.Context, c *sql.Conn, s *Store, step driver.Step, items []*item, locked lockedRows) (driver.Result, error)
 

@@ -17,9 +17,9 @@ const (
 	allocateMost = 100 // as a driver may do in one step
 )
 
-// batchAllocations returns the steps of allocations, of so many calls before others wait. A step
-// costs one heartbeat and one sync of the witness, however many calls it is made of; those of one
-// tag go together, and their tag is in one step at a time.
+// batchAllocations gathers allocations into steps; from few calls under way on, others wait for the
+// next step. A step costs one heartbeat and one sync of the witness, however many calls share it. A
+// tag is in one step at a time, with all its waiting calls.
 func (g *Guarded) batchAllocations(few int) *batch.Batch[driver.AllocateOf, driver.Allocated] {
 	return batch.New(batch.Options[driver.AllocateOf, driver.Allocated]{
 		Trip: g.allocateAll, Most: allocateMost, Trips: few, Few: few,
@@ -28,7 +28,7 @@ func (g *Guarded) batchAllocations(few int) *batch.Batch[driver.AllocateOf, driv
 	})
 }
 
-// errLeft is what a caller is told whose context has ended.
+// errLeft is the error of a caller whose context has ended.
 func errLeft(cause error) error { return fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, cause) }
 
 // awaitServing returns when the node may be granted something.

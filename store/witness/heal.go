@@ -493,15 +493,15 @@ func (g *Guarded) decide(ctx context.Context, s store, f *Fence, raw []byte, a *
 	if joins > a.joins {
 		return fmt.Errorf("%w: another node has joined meanwhile", hapax.ErrStoreUnavailable)
 	}
-	// A number must not be given twice: a join lost with the store may have an owner with a
+	// A join number must not be given twice: one that the store lost may have an owner with a
 	// witness.
 	if joins < a.joins {
 		if ok, err := s.SwapRow(ctx, driver.TableGuard, driver.RowJoins, had, driver.EncodeCounter(a.joins)); err != nil || !ok {
 			return errors.Join(unavailable(err), fmt.Errorf("%w: another node has joined meanwhile", hapax.ErrStoreUnavailable))
 		}
 	}
-	// A word of its own, written after the raising: where the store is put back once more, this
-	// fence is gone and cannot be lifted.
+	// The fence gets a new random text after the raising: in a store that is put back once more,
+	// that fence is gone and cannot be lifted.
 	final := *f
 	final.Raised, final.Missing, final.More = rand.Text(), nil, 0
 	if err := g.swapFence(ctx, s, raw, &final); err != nil {
@@ -515,7 +515,7 @@ func (g *Guarded) decide(ctx context.Context, s store, f *Fence, raw []byte, a *
 	if err != nil {
 		return err
 	}
-	if len(a.lacking(have)) > 0 || !owed.covers(a, have) { // a copy from before was put back before that word was written
+	if len(a.lacking(have)) > 0 || !owed.covers(a, have) { // a copy from before was put back before that text was written
 		return fmt.Errorf("%w: the store has gone back while it was healed", hapax.ErrStoreUnavailable)
 	}
 	latest, old, err := readDecision(ctx, s)

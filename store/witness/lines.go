@@ -95,27 +95,27 @@ func (d def) tag(name string, p Pair) hapax.Tag {
 	}
 }
 
-// isAnother reports whether the row of a tag that was defined so is one of another kind now, or of
-// another pool: no call changes either.
+// isAnother reports whether a tag's kind or pool differs now. No call changes either, so such a row is
+// not the tag's.
 func (d def) isAnother(now def) bool { return d.Kind != now.Kind || d.Pool != now.Pool }
 
-// poolDef returns the name under which the layout of a pool stands among the definitions.
+// poolDef returns the name of a pool's layout among the definitions.
 func poolDef(pool string) string { return "pool/" + pool }
 
-// lines are lines with their pairs, and their definitions, but for segment tags with the
-// defaults.
+// lines holds lines with their pairs and definitions. Segment tags with the defaults have no
+// definition in it.
 type lines struct {
 	pairs map[string]Pair
 	defs  map[string]def
 }
 
-// lines are the lines of a record.
+// lines returns a record's lines.
 func (r record) lines() lines { return lines{r.Lines, r.Defs} }
 
 func newLines() lines { return lines{map[string]Pair{}, map[string]def{}} }
 
-// defsFor returns the definitions of lines, for a reader with some of them: also
-// which of these have the defaults now.
+// defsFor returns the definitions for a reader that has those of known. Where one of them has
+// changed to the defaults it is in the answer, too, as the zero def.
 func (l lines) defsFor(known record) map[string]def {
 	defs := maps.Clone(l.defs)
 	for name := range known.Defs {
@@ -127,8 +127,7 @@ func (l lines) defsFor(known record) map[string]def {
 	return defs
 }
 
-// inParts calls f with so many of the lines and definitions at a time, and returns those that
-// are left.
+// inParts calls f with parts of size lines and definitions, and returns the rest, which is smaller.
 func (l lines) inParts(size int, f func(part lines) error) (rest lines, err error) {
 	rest = newLines()
 	flush := func() {
@@ -148,7 +147,7 @@ func (l lines) inParts(size int, f func(part lines) error) (rest lines, err erro
 	return rest, err
 }
 
-// add takes over all that is higher in another account.
+// add raises each line to the higher token and mark of another account, and takes over its definitions.
 func (l lines) add(pairs map[string]Pair, defs map[string]def) {
 	for name, p := range pairs {
 		l.pairs[name] = l.pairs[name].above(p)
@@ -159,9 +158,9 @@ func (l lines) add(pairs map[string]Pair, defs map[string]def) {
 // tagPage is how many tags are read at a time.
 const tagPage = 5000
 
-// eachLine calls line for each line of a store, a page at a time: there may be a million. A tag's
-// comes with its definition; the layouts of pools go to define. It calls unread for one that cannot be
-// read.
+// eachLine calls line for each line of a store. It reads them by the page: there may be a million. A
+// tag's line comes with its definition, a pool's layout goes to define, and the name of a row that
+// cannot be read to unread.
 func eachLine(ctx context.Context, s driver.Store, line func(name string, p Pair, d *def), define func(name string, d def), unread func(name string)) error {
 	for after := ""; ; {
 		page, err := s.Tags(ctx, after, tagPage)
@@ -199,13 +198,14 @@ func eachLine(ctx context.Context, s driver.Store, line func(name string, p Pair
 	return nil
 }
 
-// Stored are all lines of a store.
+// stored holds all lines of a store.
 type stored struct {
 	lines
 	unread map[string]bool // lines that cannot be read; see blocked.go
 }
 
-// readLines returns all lines of a store, of which so much was known before.
+// readLines returns all lines of a store. A tag whose kind or pool differs from before counts as
+// unread.
 func readLines(ctx context.Context, s driver.Store, before lines) (stored, error) {
 	all := stored{newLines(), map[string]bool{}}
 	define := func(name string, d def) {
@@ -285,14 +285,14 @@ func compareLines(ctx context.Context, s driver.Store, known record) (comparison
 	return c, nil
 }
 
-// lacks notes that a line is behind. The first of all by name is told.
+// lacks notes that a line is behind. It keeps the first by name, so that reports do not vary.
 func (c *comparison) lacks(name string, want, have Pair) {
 	if !c.behind || name < c.line {
 		c.behind, c.line, c.want, c.have = true, name, want, have
 	}
 }
 
-// cause is why a store is behind whose lines are.
+// cause returns the error of a store in which a line is behind.
 func (c *comparison) cause() error { return lacksLine(c.line, c.want, c.have) }
 
 // A Raised is one line that is behind, or was raised.

@@ -26,11 +26,11 @@ func commandPulse() driver.Pulse {
 	return driver.Pulse{Row: rowCommands, Was: still, Now: still}
 }
 
-// OneShot returns the store for a command that takes some numbers and ends: it does
-// not join, so that it waits for nobody. It is granted nothing while a fence stands,
-// for which each grant looks in its own transaction, and each grant leaves a row of a
-// process that has left, so that the nodes survey the store within a heartbeat: until
-// then nobody but the store knows of the grant. Close closes the store.
+// OneShot returns the store for a command that takes some numbers and ends. It does not join, and
+// so waits for nobody. It is granted nothing while a fence stands, for which each grant looks in
+// its own transaction. In a shared store with a living node each grant leaves the row of a process
+// that has left, so that the nodes survey the store within a heartbeat: until then only the store
+// knows of the grant. Close closes the store.
 func OneShot(s driver.Store) (driver.Store, error) {
 	guarding, ok := s.(store)
 	if !ok {
@@ -92,9 +92,9 @@ func unfenced[T any](ctx context.Context, o *oneShot, change func(driver.Store) 
 }
 
 // tell has the living nodes survey the store, and attest for the numbers that the command was
-// granted: one more has joined, and has left. Commands that are at it together share the
-// row. Where a command finds the counter raised meanwhile nothing is left to do, since that was after
-// its grant, too.
+// granted: to them it looks as if one more process had joined and left. Commands at the same time
+// share that row. A command that finds the counter raised meanwhile is done: that was after its own
+// grant, too.
 func (o *oneShot) tell(ctx context.Context) error {
 	if !o.Shared() {
 		return nil
@@ -127,8 +127,8 @@ func (o *oneShot) tell(ctx context.Context) error {
 // runCommands stands in the rows of commands for the random part of others'.
 const runCommands = "commands"
 
-// isAnyAlive reports whether there is a process that can survey the store. Without one
-// nobody is told, and rows of commands do not pile up; a later joiner surveys all.
+// isAnyAlive reports whether there is a process that can survey the store. Without one no row is
+// written, so that those of commands do not pile up; the next process to join surveys all.
 func (o *oneShot) isAnyAlive(ctx context.Context) (bool, error) {
 	rows, err := readRows(ctx, o.store, driver.TableBeats)
 	for name, raw := range rows {

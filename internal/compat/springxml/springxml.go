@@ -100,7 +100,7 @@ func (d *Document) bytes(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(in, MaxBytes+1))
 }
 
-// properties reads what placeholders stand for.
+// properties reads a file with the values of placeholders.
 func (d *Document) properties(path string) error {
 	data, err := d.bytes(path)
 	if err != nil {
@@ -349,7 +349,8 @@ func (d *Document) Texts(where string, v Value) (all []string) {
 	return all
 }
 
-// Bean returns the bean that a value is, or nil, which is refused.
+// Bean returns the bean that a value holds or names. Otherwise the account refuses where, and it
+// returns nil.
 func (d *Document) Bean(where string, v Value) *Bean {
 	switch v.kind {
 	case isBean:

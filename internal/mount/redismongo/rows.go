@@ -230,9 +230,9 @@ const (
 	fieldMax = "hapax_max"
 )
 
-// isClosed reports whether a hash with these fields is closed: cur is the number to which
-// nothing can be added, or is none any more. An old service's script may fail after it has raised
-// max, or write what Lua makes of the sum, and Redis takes nothing back of it.
+// isClosed reports whether a hash with these fields is closed: it has the first of hapax's fields,
+// and cur is the largest number, or no number any more. An old service's script may fail after it
+// has raised max, or write what Lua makes of the sum, and Redis takes none of that back.
 func isClosed(values []any) bool {
 	cur, there := values[0].(string)
 	n, err := strconv.ParseInt(cur, 10, 64)
