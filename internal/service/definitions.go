@@ -230,7 +230,6 @@ func isPlain(tag hapax.Tag) bool {
 	return err == nil && full == plain
 }
 
-// UpdateTag changes a segment tag; issuers adopt the change with their next
 // UpdateTag changes a segment tag. An issuer that still asks for the tag's own step follows with its
 // next grant, one that has adapted its step with the grant after that. ErrTagNotFound, ErrTagDeleted,
 // ErrKindMismatch.
