@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -162,6 +163,11 @@ func TestImportRedisMongo(t *testing.T) {
 	if r := run(t, dir, append(move, "--apply", "--watch", "50ms", "--data", "other")...); r.code == 0 || !strings.Contains(r.err, "give --config") {
 		t.Errorf("without the configuration: %+v", r)
 	}
+	for tag := range tags {
+		if taken, err := rdb.HExists(t.Context(), "seq:"+tag, "hapax_store").Result(); err != nil || taken {
+			t.Errorf("without the configuration %s is taken: %v, %v", tag, taken, err)
+		}
+	}
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -191,6 +197,12 @@ func TestImportRedisMongo(t *testing.T) {
 	}
 	if len(p.blocks) > 0 {
 		t.Errorf("not run: %q", p.blocks)
+	}
+	for _, way := range [][]string{{"--apply", "--watch", "50ms"}, {"--undo"}} { // another store can neither take the tags nor open them
+		r := run(t, dir, slices.Concat(move, []string{"--config", "hapax.yaml", "--store", "bolt:" + filepath.Join(t.TempDir(), "other.db")}, way)...)
+		if r.code == 0 || strings.Count(r.out, "was taken for store") != len(tags) {
+			t.Errorf("another store, %v: %+v", way, r)
+		}
 	}
 	// The old door is closed, at Redis and, where Redis has lost its hash, at MongoDB.
 	for tag, step := range tags {

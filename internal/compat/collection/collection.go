@@ -8,7 +8,8 @@
 //
 // Nothing is granted from it here. It is read to carry the tags over, and written for
 // programs that watch it. A document that is closed, so that the old service can grant
-// nothing from it, has a text as its max, and keeps the number in a field of its own.
+// nothing from it, has a text as its max, and keeps the number in a field of its own. One
+// whose tag was moved, closed or not, has the ID of the hapax store that took it in another.
 package collection
 
 import (
@@ -34,6 +35,7 @@ const (
 	fieldTimestamp = "timestamp"
 
 	fieldMoved = "hapaxMax"       // the max of a document that is closed
+	fieldStore = "hapaxStore"     // the ID of the store that the tag was moved to
 	textMoved  = "moved to hapax" // its max then: nothing can be added to a text
 )
 
@@ -49,6 +51,7 @@ type Document struct {
 	Max, Step int64
 	Timestamp int64    // ms since 1970
 	Closed    bool     // the old service can grant nothing from it
+	Stores    []string // IDs of the hapax stores that the tag was moved to; one, or two by a mistake
 	Others    []string // names of fields that mean nothing here
 	Err       error    // why it cannot be used; then Tag is as much as can be told
 }
@@ -104,6 +107,11 @@ func decode(raw bson.Raw) (d Document) {
 			if d.Closed {
 				d.Max, ok = whole(value)
 			}
+		case fieldStore:
+			var store string
+			if store, ok = value.StringValueOK(); ok {
+				d.Stores = []string{store}
+			}
 		case fieldStep:
 			d.Step, ok = whole(value)
 		case fieldTimestamp:
@@ -120,6 +128,8 @@ func decode(raw bson.Raw) (d Document) {
 		case ok:
 		case e.Key() == fieldTag:
 			refuse(fieldTag, value.String(), "the tag's name as text")
+		case e.Key() == fieldStore:
+			refuse(fieldStore, value.String(), "the ID of a store as text")
 		default:
 			refuse(e.Key(), value.String(), "a whole number from 0")
 		}
@@ -166,47 +176,91 @@ func Merge(all []Document) map[string]Document {
 		if there {
 			d.Closed = d.Closed && was.Closed
 		}
-		for _, name := range was.Others {
-			if !slices.Contains(d.Others, name) {
-				d.Others = append(d.Others, name)
-			}
-		}
+		d.Others, d.Stores = union(d.Others, was.Others), union(d.Stores, was.Stores)
 		merged[d.Tag] = d
 	}
 	return merged
 }
 
-// Close closes the documents of a tag: an addition to their max fails from then on. Where
-// there is none it makes one that is closed, since an old service would make one that begins
-// at 0. It can be repeated.
-func Close(ctx context.Context, c *mongo.Collection, tag string) error {
+// union returns what either has.
+func union(a, b []string) []string {
+	for _, text := range b {
+		if !slices.Contains(a, text) {
+			a = append(a, text)
+		}
+	}
+	return a
+}
+
+// A TakenError tells that a tag was moved to another store than the one that a change is for.
+type TakenError struct{ By string } // its ID; empty where a build that noted none closed the document
+
+func (e *TakenError) Error() string { return "the document was taken by store " + e.By }
+
+// ofStore fails for a document that another store than this one has taken.
+func (d Document) ofStore(store string) error {
+	switch {
+	case len(d.Stores) > 0 && d.Stores[0] != store:
+		return &TakenError{d.Stores[0]}
+	case len(d.Stores) == 0 && d.Closed:
+		return new(TakenError)
+	}
+	return nil
+}
+
+// Close closes the documents of a tag for a store: an addition to their max fails from then
+// on. Where there is none it makes one that is closed, since an old service would make one
+// that begins at 0. It can be repeated, and fails with a TakenError where another store has one.
+func Close(ctx context.Context, c *mongo.Collection, tag, store string) error {
 	err := c.FindOne(ctx, bson.D{{Key: fieldTag, Value: tag}}).Err()
 	if errors.Is(err, mongo.ErrNoDocuments) {
-		_, err = c.InsertOne(ctx, bson.D{{Key: "_id", Value: tag}, {Key: fieldTag, Value: tag}, {Key: fieldMax, Value: textMoved}, {Key: fieldMoved, Value: int64(0)}})
+		_, err = c.InsertOne(ctx, bson.D{{Key: "_id", Value: tag}, {Key: fieldTag, Value: tag}, {Key: fieldMax, Value: textMoved}, {Key: fieldMoved, Value: int64(0)}, {Key: fieldStore, Value: store}})
 	}
 	// A document that has come meanwhile is closed below, as others are.
 	if err != nil && !mongo.IsDuplicateKeyError(err) {
 		return unavailable(err)
 	}
-	return each(ctx, c, tag, func(d bson.Raw) (to bson.D, done bool) {
-		was := d.Lookup(fieldMax)
-		text, _ := was.StringValueOK()
-		return bson.D{{Key: "$set", Value: bson.D{{Key: fieldMax, Value: textMoved}, {Key: fieldMoved, Value: was}}}}, text == textMoved
+	return each(ctx, c, tag, store, func(d Document, raw bson.Raw) bson.D {
+		if d.Closed {
+			return nil
+		}
+		return set(bson.D{{Key: fieldMax, Value: textMoved}, {Key: fieldMoved, Value: raw.Lookup(fieldMax)}, {Key: fieldStore, Value: store}})
 	})
 }
 
-// Reopen gives the documents of a tag back to the old service, whose next number is above
-// top. It can be repeated.
-func Reopen(ctx context.Context, c *mongo.Collection, tag string, top int64) error {
-	return each(ctx, c, tag, func(d bson.Raw) (to bson.D, done bool) {
-		text, _ := d.Lookup(fieldMax).StringValueOK()
-		return bson.D{{Key: "$set", Value: bson.D{{Key: fieldMax, Value: top}}}, {Key: "$unset", Value: bson.D{{Key: fieldMoved, Value: ""}}}}, text != textMoved
+// Take notes in the documents of a tag which store has taken it, and leaves them open. Else it
+// is as Close.
+func Take(ctx context.Context, c *mongo.Collection, tag, store string) error {
+	return each(ctx, c, tag, store, func(d Document, _ bson.Raw) bson.D {
+		if len(d.Stores) > 0 {
+			return nil
+		}
+		return set(bson.D{{Key: fieldStore, Value: store}})
 	})
 }
 
-// each changes the documents of a tag, each of them only while its max is what the change
-// was made for: the old service may grant a segment meanwhile.
-func each(ctx context.Context, c *mongo.Collection, tag string, change func(bson.Raw) (to bson.D, done bool)) error {
+// Reopen gives the documents of a tag that a store has taken back to the old service, whose
+// next number is above top. It can be repeated: what is open is only raised.
+func Reopen(ctx context.Context, c *mongo.Collection, tag, store string, top int64) error {
+	return each(ctx, c, tag, store, func(d Document, _ bson.Raw) bson.D {
+		// In one that stayed open the last segments may not be noted.
+		if len(d.Stores) == 0 && (d.Err != nil || d.Max >= top) {
+			return nil
+		}
+		change := bson.D{{Key: "$unset", Value: bson.D{{Key: fieldMoved, Value: ""}, {Key: fieldStore, Value: ""}}}}
+		if d.Closed || d.Err == nil && d.Max < top {
+			change = append(change, set(bson.D{{Key: fieldMax, Value: max(top, d.Max)}})...)
+		}
+		return change
+	})
+}
+
+func set(values bson.D) bson.D { return bson.D{{Key: "$set", Value: values}} }
+
+// each changes the documents of a tag, unless change returns nothing, each of them only while
+// its max and its store are what the change was made for: the old service may grant a segment
+// meanwhile, and another store may take the tag.
+func each(ctx context.Context, c *mongo.Collection, tag, store string, change func(Document, bson.Raw) bson.D) error {
 	for {
 		cursor, err := c.Find(ctx, bson.D{{Key: fieldTag, Value: tag}})
 		if err != nil {
@@ -217,12 +271,20 @@ func each(ctx context.Context, c *mongo.Collection, tag string, change func(bson
 			return unavailable(err)
 		}
 		lost := false
-		for _, d := range all {
-			to, done := change(d)
-			if done {
+		for _, raw := range all {
+			d := decode(raw)
+			if err := d.ofStore(store); err != nil {
+				return err
+			}
+			to := change(d, raw)
+			if to == nil {
 				continue
 			}
-			r, err := c.UpdateOne(ctx, bson.D{{Key: "_id", Value: d.Lookup("_id")}, {Key: fieldMax, Value: d.Lookup(fieldMax)}}, to)
+			as := bson.D{{Key: "_id", Value: raw.Lookup("_id")}, {Key: fieldMax, Value: raw.Lookup(fieldMax)}, {Key: fieldStore, Value: bson.D{{Key: "$exists", Value: false}}}}
+			if len(d.Stores) > 0 {
+				as[2].Value = store
+			}
+			r, err := c.UpdateOne(ctx, as, to)
 			if err != nil {
 				return unavailable(err)
 			}

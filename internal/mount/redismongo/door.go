@@ -24,16 +24,48 @@ func (m imported) closes() string {
 	return "cur and max of its hash are the largest number, and max of its document is a text"
 }
 
-// shut closes the hash of a tag, and its documents unless they are kept for programs that
-// watch them. Each keeps its numbers in fields of its own, so that a move which is cut off
-// here finds them again. One that is not there is made: the old service would make it anew,
-// and begin at 1.
+// whose refuses a tag that another store has taken: both would issue its numbers. A store has
+// its ID for good, also where it is copied or put back.
+func (m imported) whose(name string, stores []string, closed bool) error {
+	for _, store := range stores {
+		if store != m.store {
+			return fmt.Errorf("%w: tag %q was taken for store %s, and this is store %s: give that one, where --undo gives the tag back; if it is lost, put it back from a backup, under its own ID",
+				hapax.ErrInvalidArgument, name, store[:min(len(store), maxShown)], m.store)
+		}
+	}
+	if closed && len(stores) == 0 {
+		return fmt.Errorf("%w: tag %q was closed by a build that noted no store: open it with --undo of that build, and repeat", hapax.ErrInvalidArgument, name)
+	}
+	return nil
+}
+
+// ofCollection tells of a document that another store has taken.
+func (m imported) ofCollection(name string, err error) error {
+	if taken, ok := errors.AsType[*collection.TakenError](err); ok && taken.By != "" {
+		return m.whose(name, []string{taken.By}, true)
+	} else if ok {
+		return m.whose(name, nil, true)
+	}
+	return err
+}
+
+// shut takes the hash and the documents of a tag for the store, and closes them, though not
+// documents that are kept for programs that watch them. Each keeps its numbers in fields of
+// its own, so that a move which is cut off here finds them again. One that is not there is
+// made: the old service would make it anew, and begin at 1.
 func (m imported) shut(ctx context.Context, s sources, name string) error {
-	err := s.change(ctx, name, false, func(ctx context.Context, p redis.Pipeliner, key string, h *cursor) {
-		p.HSet(ctx, key, "cur", int64(closedAt), "max", int64(closedAt), fieldCur, h.cur, fieldMax, h.last)
+	// The hash first: where the account may not change it, the documents are still as they were.
+	err := m.change(ctx, s, name, func(ctx context.Context, p redis.Pipeliner, key string, h *cursor) {
+		if !h.closed {
+			p.HSet(ctx, key, "cur", int64(closedAt), "max", int64(closedAt), fieldCur, h.cur, fieldMax, h.last, fieldStore, m.store)
+		}
 	})
-	if err == nil && !m.keep {
-		err = collection.Close(ctx, s.collection, name)
+	switch {
+	case err != nil:
+	case m.keep:
+		err = m.ofCollection(name, collection.Take(ctx, s.collection, name, m.store))
+	default:
+		err = m.ofCollection(name, collection.Close(ctx, s.collection, name, m.store))
 	}
 	if server, ok := errors.AsType[mongo.ServerError](err); err != nil && (strings.Contains(err.Error(), "NOPERM") || ok && server.HasErrorCode(unauthorized)) {
 		return fmt.Errorf("%w: tag %q stays open for the old service, so that it is not moved: grant the account HSET on the hash and update on the collection: %w", hapax.ErrInvalidArgument, name, err)
@@ -46,32 +78,42 @@ const unauthorized = 13
 
 // reopen gives the sources of a tag back to the old service, which goes on above top.
 func (m imported) reopen(ctx context.Context, s sources, name string, top int64) error {
-	set := []any{"cur", top, "max", top}
-	if step := m.found[name].step; step > 0 {
-		set = append(set, "step", step) // a hash that the move made has none
+	// The documents first: an old service that finds its hash open, and MongoDB away, goes on by
+	// itself, and would then be given the same numbers by a document that is opened later.
+	if err := m.ofCollection(name, collection.Reopen(ctx, s.collection, name, m.store, top)); err != nil {
+		return err
 	}
-	err := s.change(ctx, name, true, func(ctx context.Context, p redis.Pipeliner, key string, _ *cursor) {
+	return m.change(ctx, s, name, func(ctx context.Context, p redis.Pipeliner, key string, h *cursor) {
+		set := []any{"cur", top, "max", top}
+		switch step := m.found[name].step; {
+		case !h.closed && h.cur > 0: // an old service has opened it
+			set = []any{"cur", max(h.cur, top), "max", max(h.end, top)}
+		case step > 0:
+			set = append(set, "step", step) // a hash that the move made has none
+		}
 		p.HSet(ctx, key, set...)
-		p.HDel(ctx, key, fieldCur, fieldMax)
+		p.HDel(ctx, key, fieldCur, fieldMax, fieldStore)
 	})
-	if err == nil {
-		err = collection.Reopen(ctx, s.collection, name, top)
-	}
-	return err
 }
 
-// change writes the hash of a tag in one step, if it is closed or open as is said, or not
-// there: the old service may take numbers from an open one meanwhile.
-func (s sources) change(ctx context.Context, name string, closed bool, write func(context.Context, redis.Pipeliner, string, *cursor)) error {
+// change writes the hash of a tag in one step, if no other store has taken it: the old service
+// may take numbers from an open one meanwhile, and another command may be at it.
+func (m imported) change(ctx context.Context, s sources, name string, write func(context.Context, redis.Pipeliner, string, *cursor)) error {
 	key := s.prefix + name + s.suffix
 	once := func(tx *redis.Tx) error {
 		h, err := readHash(ctx, tx, key)
-		switch {
-		// It is as it is to be, as after a move that was cut off; one that is open may have gone on since.
-		case err != nil || h != nil && h.closed != closed:
+		if err != nil {
 			return err
-		case h == nil:
+		}
+		if h == nil {
 			h = new(cursor)
+		}
+		var stores []string
+		if h.store != "" {
+			stores = []string{h.store}
+		}
+		if err := m.whose(name, stores, h.closed); err != nil {
+			return err
 		}
 		_, err = tx.TxPipelined(ctx, func(p redis.Pipeliner) error {
 			write(ctx, p, key, h)

@@ -50,8 +50,9 @@ redis-mongo, so --apply needs --config with the block that was printed, or the -
 that runs with it. --native prints the same block.
 
 What closes a tag for the old service are cur and max of its hash, which become the largest
-number, and max of its document, which becomes a text. With --keep-collection the documents
-stay as they are, and a node of the old service that is started again would go on from them:
+number, and max of its document, which becomes a text. Both note the ID of the store, and
+no other store can take the tag before --undo. With --keep-collection the documents
+stay open, and a node of the old service that is started again would go on from them:
 take its account in MongoDB away.
 `,
 		Example: `  hapax import redis-mongo --mongodb mongodb://10.0.0.3/shop --collection sequence --redis redis://10.0.0.4:6379/0 --hash 'seq:*' > hapax.yaml
@@ -112,6 +113,9 @@ type imported struct {
 
 	mongoPassword, redisPassword string
 	found                        map[string]*row
+
+	store  string                // the ID of the native store, while tags are moved
+	opened func(sources) sources // if set, comes between a command and both systems, in tests
 }
 
 // with connects to both systems.
@@ -126,7 +130,11 @@ func (m imported) with(do func(sources) error) error {
 		return fmt.Errorf("--redis: %w", err)
 	}
 	prefix, suffix, _ := strings.Cut(m.hash, "*")
-	err = do(sources{db.Collection(m.collection), rdb, prefix, suffix})
+	s := sources{db.Collection(m.collection), rdb, prefix, suffix}
+	if m.opened != nil {
+		s = m.opened(s)
+	}
+	err = do(s)
 	return errors.Join(err, rdb.Close())
 }
 
@@ -184,6 +192,9 @@ func (m imported) NativeYAML(context.Context) (string, error) { return m.YAML(""
 
 // Move implements mount.Movable.
 func (m imported) Move(ctx context.Context, to moves.Target, o mount.MoveOptions) (all mount.Moves, err error) {
+	if m.store, err = to.StoreID(ctx); err != nil {
+		return all, err
+	}
 	err = m.with(func(s sources) error {
 		if o.Undo {
 			all.Tags, err = m.back(ctx, s, to, o)
@@ -213,22 +224,19 @@ func (m imported) over(ctx context.Context, s sources, to moves.Target, o mount.
 	var defs []hapax.Tag
 	var others []moves.Move
 	for _, name := range slices.Sorted(maps.Keys(rows)) {
-		def, err := rows[name].definition(name, o.Margin)
+		r := rows[name]
+		def, err := r.definition(name, o.Margin)
 		if err == nil {
-			err = sameStrategy(ctx, to, name)
+			err = errors.Join(m.whose(name, r.stores, r.closed), sameStrategy(ctx, to, def))
 		}
-		if err == nil && m.shutAlready(rows[name]) {
-			// A move may have been cut off before it created, or raised, the native tag.
-			switch have, err := to.Tag(ctx, name); {
-			case err == nil && have.Mark > rows[name].top():
-				closed, err := moves.PlanClosed(ctx, to, name, m.closes())
-				if err != nil {
-					return all, err
-				}
-				others = append(others, closed)
-				continue
-			case err != nil && !errors.Is(err, hapax.ErrTagNotFound):
+		if err == nil && m.shutAlready(r) {
+			done, err := m.carried(ctx, to, name, r)
+			if err != nil {
 				return all, err
+			}
+			if done != nil {
+				others = append(others, *done)
+				continue
 			}
 		}
 		switch {
@@ -255,20 +263,55 @@ func (m imported) over(ctx context.Context, s sources, to moves.Target, o mount.
 	return all, err
 }
 
-// shutAlready reports whether the old service can take nothing from a row any more.
+// shutAlready reports whether a store has taken a row, and the old service can take nothing from
+// it any more.
 func (m imported) shutAlready(r *row) bool {
-	return !r.openHash && (!r.openDocument || m.keep)
+	return len(r.stores) > 0 && !r.openHash && (!r.openDocument || m.keep)
 }
+
+// carried tells of a tag that was moved before; nil if a move was cut off before it created,
+// or raised, the native tag.
+func (m imported) carried(ctx context.Context, to moves.Target, name string, r *row) (*moves.Move, error) {
+	have, err := to.Tag(ctx, name)
+	switch {
+	case errors.Is(err, hapax.ErrTagNotFound):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	// The tombstone of a way back: a tag that was opened since begins by a margin above the next number.
+	// Where documents are kept, its own segments may have raised them.
+	case have.Deleted && !m.keep && have.Mark <= r.top()+1, have.Mark <= r.top():
+		return nil, nil
+	}
+	done, err := moves.PlanClosed(ctx, to, name, m.closes())
+	return &done, err
+}
+
+// carryTries bounds how often a tag is closed that an old node opens again meanwhile.
+const carryTries = 8
 
 // carry closes a tag for the old service, and creates the native one above what the two
 // sources have come to by then: an old node may have taken numbers since the plan.
 func (m imported) carry(ctx context.Context, s sources, to moves.Target, t *moves.Move, margin int64) error {
-	if err := m.shut(ctx, s, t.Tag.Name); err != nil {
-		return err
-	}
 	r, err := s.row(ctx, t.Tag.Name)
-	if err != nil {
-		return err
+	for left := carryTries; ; left-- {
+		if err == nil { // before anything is shut, and after it: another command may have been faster
+			err = m.whose(t.Tag.Name, r.stores, r.closed)
+		}
+		switch {
+		case err != nil:
+			return err
+		case m.shutAlready(r) && left < carryTries:
+		case left == 0:
+			return fmt.Errorf("%w: the hash of tag %q was opened again each time that it was closed: stop the old service first", hapax.ErrStoreUnsafe, t.Tag.Name)
+		default:
+			// An old node that finds its hash used up before the document is closed writes both anew.
+			if err = m.shut(ctx, s, t.Tag.Name); err == nil {
+				r, err = s.row(ctx, t.Tag.Name)
+			}
+			continue
+		}
+		break
 	}
 	def, err := r.definition(t.Tag.Name, margin)
 	if err == nil {
@@ -287,11 +330,18 @@ func (m imported) carry(ctx context.Context, s sources, to moves.Target, t *move
 func (m imported) back(ctx context.Context, s sources, to moves.Target, o mount.MoveOptions) ([]moves.Move, error) {
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(m.found)) {
-		if r := m.found[name]; r.closed {
+		if r := m.found[name]; r.closed || len(r.stores) > 0 {
 			names = append(names, name)
 		}
 	}
 	all, err := moves.PlanReopen(ctx, to, names, m.closes())
+	for k, t := range all {
+		r := m.found[t.Tag.Name]
+		// Without a tag the move was cut off before it made one: nothing was issued natively.
+		if all[k].Reason = m.whose(t.Tag.Name, r.stores, r.closed); t.Before == 0 {
+			all[k].After = r.top() + 1
+		}
+	}
 	if err != nil || !o.Apply {
 		return all, err
 	}
@@ -299,23 +349,46 @@ func (m imported) back(ctx context.Context, s sources, to moves.Target, o mount.
 	defer end()
 	return all, moves.Apply(ctx, all, func(ctx context.Context, t *moves.Move) error {
 		mark, err := moves.Withdraw(ctx, to, t.Tag.Name)
+		if err != nil && !errors.Is(err, hapax.ErrTagNotFound) {
+			return err
+		}
+		// The old service may have issued above the tag's mark before it was shut, and after a way back
+		// that was cut off.
+		r, err := s.row(ctx, t.Tag.Name)
 		if err != nil {
 			return err
 		}
 		// A mark is the next number, and cur the last that was taken.
-		t.Before, t.After, t.Closed = mark, mark-1, false
-		return m.reopen(ctx, s, t.Tag.Name, mark-1)
+		top := max(mark-1, r.top())
+		if top >= hapax.MaxMark {
+			return tooHigh(top)
+		}
+		t.Before, t.After, t.Closed = mark, top, false
+		return m.reopen(ctx, s, t.Tag.Name, top)
 	}, progress)
 }
 
-// sameStrategy refuses a native tag that is there and is not counted by Redis.
-func sameStrategy(ctx context.Context, to moves.Target, name string) error {
-	have, err := to.Tag(ctx, name)
-	if errors.Is(err, hapax.ErrTagNotFound) || err == nil && define.See(have).Says.Strategy == strategyName {
+// sameStrategy refuses a native tag that is there and is not counted by Redis, and one that
+// would not be created: nothing is to be closed for it.
+func sameStrategy(ctx context.Context, to moves.Target, def hapax.Tag) error {
+	have, err := to.Tag(ctx, def.Name)
+	switch {
+	case err == nil && define.See(have).Says.Strategy != strategyName:
+		return fmt.Errorf("%w: the native tag %q has strategy %s, and %s is wanted: move to a store without it", hapax.ErrKindMismatch, def.Name, define.See(have).StrategyName(), strategyName)
+	case err == nil && !have.Deleted:
+		return nil
+	case err != nil && !errors.Is(err, hapax.ErrTagNotFound):
+		return err
+	}
+	// A server is asked when the first tag is created.
+	service, ok := to.(interface {
+		WouldCreate(ctx context.Context, tag hapax.Tag) (hapax.Tag, *hapax.Tag, error)
+	})
+	if !ok {
 		return nil
 	}
-	if err == nil {
-		err = fmt.Errorf("%w: the native tag %q has strategy %s, and %s is wanted: move to a store without it", hapax.ErrKindMismatch, name, define.See(have).StrategyName(), strategyName)
+	if _, _, err = service.WouldCreate(ctx, def); errors.Is(err, hapax.ErrTagExists) { // since it was looked at
+		err = nil
 	}
 	return err
 }

@@ -34,6 +34,7 @@ type row struct {
 	openDocument, openHash bool // the old service could issue from it
 	closed                 bool // one of them is closed for the old service
 	step                   int64
+	stores                 []string // IDs of the hapax stores that have taken one of them
 	ignored                []string // what means nothing here
 	err                    error    // why it cannot be carried over
 }
@@ -86,13 +87,17 @@ func (r *row) definition(name string, margin int64) (hapax.Tag, error) {
 	}
 	top := r.top()
 	if top >= hapax.MaxMark {
-		return def, &hapax.ValueError{Field: "last number", Value: top, Allowed: fmt.Sprintf("less than %d", int64(hapax.MaxMark)), Err: hapax.ErrInvalidArgument}
+		return def, tooHigh(top)
 	}
 	var err error
 	if def.Mark, err = moves.Above(top+1, step, margin); err != nil {
 		return def, err
 	}
 	return define.WithStrategy(def, strategyName)
+}
+
+func tooHigh(top int64) error {
+	return &hapax.ValueError{Field: "last number", Value: top, Allowed: fmt.Sprintf("less than %d", int64(hapax.MaxMark)), Err: hapax.ErrInvalidArgument}
 }
 
 // sources are both systems.
@@ -152,7 +157,7 @@ func (s sources) row(ctx context.Context, name string) (*row, error) {
 func ofDocument(d collection.Document) *row {
 	return &row{
 		used: used{max: d.Max, timestamp: d.Timestamp}, document: true, openDocument: !d.Closed, closed: d.Closed,
-		step: d.Step, ignored: d.Others, err: d.Err,
+		step: d.Step, stores: d.Stores, ignored: d.Others, err: d.Err,
 	}
 }
 
@@ -173,6 +178,9 @@ func (s sources) addHash(ctx context.Context, name string, r *row) (bool, error)
 	r.openHash, r.closed = !h.closed, r.closed || h.closed
 	if h.step > 0 {
 		r.step = h.step
+	}
+	if h.store != "" {
+		r.stores = append(r.stores, h.store)
 	}
 	r.ignored = append(r.ignored, h.ignored...)
 	return true, nil
@@ -214,20 +222,24 @@ var globQuoted = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`,
 // A cursor is a hash.
 type cursor struct {
 	cur, last, step int64
+	end             int64 // of the segment that cur is in
 	closed          bool
+	store           string // the ID of the hapax store that has taken it
 	ignored         []string
 }
 
 // hashFields are the fields of a hash that mean something: the original's, and nmax, where
 // the hash is hapax's.
-var hashFields = []string{"cur", "max", "step", "nmax", fieldCur, fieldMax}
+var hashFields = []string{"cur", "max", "step", "nmax", fieldCur, fieldMax, fieldStore}
 
 // A hash that is closed has the largest number as cur and max, which the old service cannot
-// add to, and what they were in two fields of its own.
+// add to, what they were in two fields of its own, and in a third one the ID of the hapax
+// store that has taken it. That stays where an old service writes cur and max again.
 const (
-	closedAt = math.MaxInt64
-	fieldCur = "hapax_cur"
-	fieldMax = "hapax_max"
+	closedAt   = math.MaxInt64
+	fieldCur   = "hapax_cur"
+	fieldMax   = "hapax_max"
+	fieldStore = "hapax_store"
 )
 
 // isClosed reports whether a hash with these fields is closed: it has the first of hapax's fields,
@@ -252,7 +264,7 @@ func readHash(ctx context.Context, rdb redis.Cmdable, key string) (*cursor, erro
 	closed := isClosed(values)
 	for k, field := range hashFields {
 		text, ok := values[k].(string)
-		if !ok || closed && (field == "cur" || field == "max") {
+		if !ok || field == fieldStore || closed && (field == "cur" || field == "max") {
 			continue
 		}
 		if numbers[k], err = strconv.ParseInt(text, 10, 64); err != nil || numbers[k] < 0 {
@@ -262,7 +274,8 @@ func readHash(ctx context.Context, rdb redis.Cmdable, key string) (*cursor, erro
 	if values[0] == nil && values[1] == nil {
 		return nil, nil
 	}
-	c := &cursor{cur: numbers[0], last: max(numbers[1], numbers[3]), step: numbers[2]}
+	c := &cursor{cur: numbers[0], last: max(numbers[1], numbers[3]), step: numbers[2], end: numbers[1]}
+	c.store, _ = values[6].(string)
 	if closed {
 		c.cur, c.last, c.closed = numbers[4], numbers[5], true
 	}
@@ -277,6 +290,6 @@ func readHash(ctx context.Context, rdb redis.Cmdable, key string) (*cursor, erro
 
 // known are the fields of a hash of the original, and of hapax.
 var known = map[string]bool{
-	"cur": true, "max": true, "step": true, fieldCur: true, fieldMax: true,
+	"cur": true, "max": true, "step": true, fieldCur: true, fieldMax: true, fieldStore: true,
 	"srv": true, "ncur": true, "nmax": true, "store": true, "load": true, "until": true, "at": true,
 }
