@@ -340,7 +340,7 @@ func (a *audit) merge(ctx context.Context) error {
 	if len(a.sorted.list) == 0 {
 		return nil
 	}
-	most := max(int(a.merging/cursorBytes), 2)
+	most := max(int(a.merging/mergeBytes), 2)
 	narrowed, err := a.sorted.narrowed(ctx, most)
 	if a.sorted = narrowed; err != nil {
 		return err
@@ -377,11 +377,7 @@ func (a *audit) merge(ctx context.Context) error {
 
 func (a *audit) mergeSpan(ctx context.Context, part span) (*tally, error) {
 	t := newTally(a.opts.Show, a.opts.Layout, a.granted)
-	// A run without a key of the span would take the memory of a cursor all the same.
-	within := slices.DeleteFunc(slices.Clone(a.sorted.list), func(r run) bool {
-		return r[len(r)-1].last < part.from || r[0].first > part.upTo
-	})
-	return t, a.sorted.merge(ctx, within, part, func(keys []uint64) error {
+	return t, a.sorted.merge(ctx, a.sorted.list, part, func(keys []uint64) error {
 		t.take(keys)
 		a.merged.Add(int64(len(keys)))
 		return nil

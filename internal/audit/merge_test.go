@@ -61,3 +61,30 @@ func TestMergeProperty(t *testing.T) {
 		}
 	})
 }
+
+// A page of which two bytes have changed places, so that its first and last key, and how many it
+// has, are as before, is told from what was written.
+func TestDamagedPage(t *testing.T) {
+	s := &runs{dir: t.TempDir()}
+	defer func() {
+		if err := s.close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := s.add([]uint64{1, 3, 6, 10}); err != nil {
+		t.Fatal(err)
+	}
+	read := func() (got []uint64, err error) {
+		err = s.merge(t.Context(), s.list, span{0, math.MaxUint64}, func(keys []uint64) error { got = append(got, keys...); return nil })
+		return got, err
+	}
+	if got, err := read(); err != nil || !slices.Equal(got, []uint64{1, 3, 6, 10}) {
+		t.Fatal(got, err)
+	}
+	if _, err := s.file.WriteAt([]byte{3, 2}, 0); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := read(); err == nil {
+		t.Errorf("a damaged page gives %d", got)
+	}
+}
