@@ -1,5 +1,6 @@
 GO ?= go
 TOOL = $(GO) tool -modfile=$(CURDIR)/tools/go.mod
+BUF = $(CURDIR)/tools/buf/node_modules/.bin/buf
 # Those of the last two are for tests alone: vet comes with lint.
 MODULES = . bench examples/embedded examples/generators examples/invitations examples/store internal/testservers/ferretdb compat/vesta/dubbo/interop deploy deploy/check examples/recipes
 RACE = . ./internal/batch ./store/memstore/... ./internal/service/... ./internal/api/...
@@ -82,10 +83,8 @@ bench-tags:
 	HAPAX_TEST_SOAK=1 $(GO) test -count=1 -v -timeout 30m -run '^(TestFirstUseSoak|TestIdleTagsAreSmallSoak|TestMillionTagsSoak)$$' ./internal/e2e
 	$(GO) test -run '^$$' -bench '^BenchmarkGuardedGrant$$' -benchtime 500ms -timeout 30m ./internal/server
 
-# With the tools compiled, 15 minutes of processor for all modules, a third of that for deploy, which has Helm; to
-# compile buf takes seven minutes more, at least.
-lint: fresh form linters
-	cd proto && $(TOOL) buf lint
+# With the tools compiled, 15 minutes of processor for all modules, a third of that for deploy, which has Helm.
+lint: form fresh linters
 
 # golangci-lint has the checks of staticcheck within it. .ci/run takes its turn with the root module: MODULES=.
 linters:
@@ -97,14 +96,20 @@ form:
 	@unformatted=$$($(TOOL) gofumpt -l .); test -z "$$unformatted" || { echo "not formatted with gofumpt:"; echo "$$unformatted"; exit 1; }
 
 # Writes the code of the RPC API from proto/; needs no network.
-generate:
-	cd proto && $(TOOL) buf generate
+generate: $(BUF)
+	cd proto && $(BUF) generate
 
-# Fails unless the generated code is what generate would write.
-fresh:
+# Fails where buf finds fault with proto/, and unless the generated code is what generate would write. It takes
+# seconds, most of them to compile what generates it.
+fresh: $(BUF)
+	cd proto && $(BUF) lint
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && mkdir "$$dir/proto" && \
-	(cd proto && $(TOOL) buf generate -o "$$dir/proto") && \
+	(cd proto && $(BUF) generate -o "$$dir/proto") && \
 	diff -r api/hapaxv1 "$$dir/api/hapaxv1" || { echo "run make generate"; exit 1; }
+
+# To compile it, as other tools are, takes seven minutes of processor.
+$(BUF):
+	npm --prefix tools/buf ci --ignore-scripts --no-audit --no-fund
 
 # SEEDS simulated worlds of the engine, and of the guard; everything under the race detector, SOAK times over; a
 # hundred thousand inputs for every fuzz target; all benchmarks briefly; and every test whose name ends in Soak, one
