@@ -1,6 +1,6 @@
 package hapax
 
-// An ebb is that a segment takes less from the store than it would: it is about to close.
+// An ebb bounds what a segment that is about to close still takes from the store.
 type ebb struct {
 	ebbs bool
 	step int64
@@ -18,8 +18,8 @@ func (e ebb) or(ask int64) int64 {
 
 // Ebb has the segment ask the store for no more than step numbers at a time from now on;
 // 0: for nothing, so that what is in hand is issued, and then calls fail with [ErrClosed].
-// It is for those who are about to call Close while others use the tag, too: what is left
-// in hand below another's grant cannot go back. A later call cannot ask for more again.
+// It is for a program that is about to call Close while others use the tag, too: what is left
+// in hand below another's grant cannot go back. A later call cannot raise the bound again.
 func (s *Segment) Ebb(step int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

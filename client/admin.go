@@ -74,9 +74,9 @@ type (
 	Raised = api.Raised
 )
 
-// Adopt is an operator's word that the store, as it is now, is to be used; it speaks
-// for all who are missing. Where nothing is wrong it changes nothing. ErrFenced where
-// somebody is missing still.
+// Adopt states for an operator that the store is to be used as it is now, and speaks
+// for all missing processes. If nothing is wrong it changes nothing. ErrFenced if a
+// process is still missing.
 func (c *Client) Adopt(ctx context.Context, st Statement) (Adoption, error) {
 	res, err := call(ctx, c, single, func(ctx context.Context, s *server) (*hapaxv1.AdoptResponse, error) {
 		return s.admin.Adopt(ctx, &hapaxv1.AdoptRequest{Statement: wire.NewStatement(st)})
@@ -99,10 +99,10 @@ func (c *Client) SettleNode(ctx context.Context, node string, st Statement) (Ado
 	return wire.Adoption(res.GetAdoption()), nil
 }
 
-// AdoptForeign has a row of a foreign system's table, or all rows if the key is empty, used
-// again that the server refuses because it went back: it is raised above all that the server
-// was granted, and by margin for the numbers that the system's own nodes have issued. With dryRun it
-// tells only what it would do.
+// AdoptForeign has the server use a row of a foreign system's table again that it refuses because
+// the row went back; all such rows if the key is empty. A row is raised above all that the server
+// was granted, and by margin for the numbers that the system's own nodes have issued. With dryRun
+// it only returns what it would do.
 func (c *Client) AdoptForeign(ctx context.Context, system, key string, margin int64, dryRun bool) (ForeignAdoption, error) {
 	res, err := call(ctx, c, single, func(ctx context.Context, s *server) (*hapaxv1.AdoptForeignResponse, error) {
 		return s.admin.AdoptForeign(ctx, &hapaxv1.AdoptForeignRequest{System: system, Key: key, Margin: margin, DryRun: dryRun})

@@ -81,8 +81,8 @@ func (c *Client) ParseCode(ctx context.Context, tag, code string) (ParsedCode, e
 	return p, nil
 }
 
-// SetCode has a server show the numbers of a tag as a spec says, which it creates
-// if there is none. zone is the time zone of periods where the spec names none. A
+// SetCode has a server show the numbers of a tag by a spec. It creates the tag if
+// there is none. zone is the time zone of periods where the spec names none. A
 // tag that has a code gets the new one only if no text can belong to both; what
 // was shown before stays readable.
 func (c *Client) SetCode(ctx context.Context, tag, spec, zone string) (hapax.Tag, error) {

@@ -113,8 +113,8 @@ func (j *joints) close() {
 	}
 }
 
-// ask makes the request of so many callers, or several where a server has refused as many numbers
-// at once.
+// ask makes the request of so many callers, or several smaller ones after a server has refused that
+// many numbers at once.
 func (t *joint) ask(ctx context.Context, c *Client, tag string, callers int) []joined {
 	all := make([]joined, callers)
 	for some := range slices.Chunk(all, int(t.most.Load())) {

@@ -278,7 +278,7 @@ func (c *Codec) DecodePeriod(text string) (Period, hapax.ID, error) {
 	return p, hapax.ID(b.id(shown, p.tweak())), nil
 }
 
-// lengthError finds where a text of a length that no code has stops being one.
+// lengthError finds where a text with a length that no code has stops being a code.
 func (c *Codec) lengthError(text string) error {
 	pos := 0
 	for _, part := range c.parts {

@@ -24,6 +24,6 @@
 // After hook cannot change numbers, and what a Replace hook failed on is burnt.
 // A Replace hook has to be injective over all numbers that the line ever issues,
 // before and after a restart. So a plugin with that hook can be neither added nor
-// removed, ordered nor switched while a line that it serves is open; who changes
-// it between two runs has to know that old and new numbers cannot meet.
+// removed, ordered nor switched while a line that it serves is open. A change of
+// it between two runs is safe only if old and new numbers cannot meet.
 package strategy

@@ -149,8 +149,8 @@ type fillFunc func(ctx context.Context, dst []hapax.ID) (int, error)
 
 func (f fillFunc) NextN(ctx context.Context, dst []hapax.ID) (int, error) { return f(ctx, dst) }
 
-// Around is NextN with issue in the place of the strategy's issuer: the numbers
-// have to be the line's all the same.
+// Around is NextN with issue in the place of the strategy's issuer; it must issue
+// numbers of the line.
 func (l *Line) Around(ctx context.Context, dst []hapax.ID, issue func(ctx context.Context, dst []hapax.ID) (int, error)) (int, error) {
 	return l.fill(ctx, l.chain.Load(), dst, fillFunc(issue))
 }
@@ -292,7 +292,7 @@ func (l *Line) after(ctx context.Context, ch *chain, plugins []*Plugin, c Call, 
 	}
 }
 
-// report tells of a failure that the caller does not see.
+// report tells the hooks and the log of a failure that the caller does not see.
 func (l *Line) report(ctx context.Context, ch *chain, c Call, f *PluginError) {
 	l.tell(ctx, ch, c, f)
 	l.registry.logFailure(ctx, l.tag, f)

@@ -8,21 +8,21 @@ import (
 	"github.com/hapax-id/hapax"
 )
 
-// A Strategy gives the issuers of tags. Its method is safe for concurrent use.
+// A Strategy makes the issuers of tags. Its method is safe for concurrent use.
 type Strategy interface {
 	// Open returns the issuer of a tag from the tag's definition, of which only
 	// the name need be set. Closing the issuer releases what it holds.
 	Open(ctx context.Context, tag hapax.Tag) (hapax.Issuer, error)
 }
 
-// Readiness is what a strategy's issuer may tell, too: nil if it can issue now, and
-// otherwise why it cannot. Without it an issuer counts as ready while the store answers.
+// Readiness may be implemented by a strategy's issuer, too: Ready returns nil if it can issue now,
+// and otherwise why not. Without it an issuer counts as ready while the store answers.
 type Readiness interface {
 	Ready() error
 }
 
-// Measured is what a strategy's issuer may tell, too: values for metrics, by their names,
-// 16 at most.
+// Measured may be implemented by a strategy's issuer, too: Measure returns values for metrics by
+// name, 16 at most.
 type Measured interface {
 	Measure() map[string]float64
 }

@@ -72,8 +72,8 @@ func (a acquisition) allows(id int64) bool {
 }
 
 // spread returns a number below n that differs between holders and, for one holder,
-// between attempts, so that those who raced for one worker try for others. It is no
-// random number, so that what happened can be repeated.
+// between attempts, so that holders that raced for one worker try for others. It is not
+// random, so that a run can be repeated.
 func (a acquisition) spread(lost int, n int64) int64 {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%d/%s", lost, a.Holder)

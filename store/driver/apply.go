@@ -68,7 +68,7 @@ func Apply(tx Tx, step Step) (r Result, err error) {
 	return r, write(tx, step.Each, r.Each)
 }
 
-// CellsOf returns the rows of keys as value tells them.
+// CellsOf returns the cells of keys, with the values that value returns.
 func CellsOf(keys []Key, value func(Key) ([]byte, error)) ([]Cell, error) {
 	cells := make([]Cell, len(keys))
 	for i, key := range keys {
@@ -109,5 +109,5 @@ func write(tx Tx, changes []Change, outcomes []Outcome) error {
 	return nil
 }
 
-// sameValue reports whether two values are equal; no row is not an empty one.
+// sameValue reports whether two values are equal; nil, for no row, differs from an empty one.
 func sameValue(a, b []byte) bool { return (a == nil) == (b == nil) && bytes.Equal(a, b) }

@@ -29,7 +29,7 @@ func (b *Base) RowsNamed(ctx context.Context, keys ...Key) ([][]byte, error) {
 	return values, nil
 }
 
-// cellsAt reads rows that are current.
+// cellsAt returns the current cells of keys.
 func (b *Base) cellsAt(ctx context.Context, keys []Key) ([]Cell, error) {
 	if len(keys) == 0 {
 		return nil, nil
@@ -116,7 +116,7 @@ func (b *Base) SwapRows(ctx context.Context, all ...Swap) (bool, error) {
 	}
 }
 
-// stepTo is the step that swaps rows, which are as these cells.
+// stepTo returns the step that makes the swaps of rows whose cells are these.
 func stepTo(all []Swap, cells []Cell) (step Step) {
 	for i, swap := range all {
 		switch {
@@ -131,8 +131,8 @@ func stepTo(all []Swap, cells []Cell) (step Step) {
 	return step
 }
 
-// takeAll takes the slots of all keys, in one order, so that no two calls wait for each other.
-// Those that it returns are to be left, also where it fails.
+// takeAll takes the slots of all keys, in one order, so that no two calls wait for each other. The
+// caller must leave those that it returns, also those beside an error.
 func (b *Base) takeAll(ctx context.Context, all []Swap) (map[Key]*slot, error) {
 	slots := make(map[Key]*slot, len(all))
 	turns := slices.SortedFunc(slices.Values(all), func(x, y Swap) int {

@@ -27,8 +27,8 @@ func (p *Pulse) step(each ...Change) Step {
 	}
 }
 
-// contactOf is what a step under the pulse has found. A step that was not done is of the
-// same contact where its conditions would hold by now.
+// contactOf returns the contact of a step under the pulse. It is judged by the rows alone: a step
+// that was not done may come with a contact that is met, if its conditions hold by now.
 func (p *Pulse) contactOf(r Result) (Contact, error) {
 	if p == nil {
 		return Contact{Met: true}, nil

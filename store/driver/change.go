@@ -227,9 +227,9 @@ func (b *Base) settle(some []*rowChange, outcomes []Outcome) (refused []*rowChan
 	return refused
 }
 
-// judge computes what the rows are to be, and returns those that are still to be
-// changed. It reports false where a row has to be read first, since no error is told from one
-// that may be out of date.
+// judge computes the new rows, and returns the changes that are still to be made. It
+// reports false where a row has to be read first: no error may come from one that is out
+// of date.
 func (b *Base) judge(all []*rowChange) (left []*rowChange, judged bool) {
 	judged = true
 	for _, c := range all {
@@ -286,7 +286,7 @@ func (b *Base) readMissing(ctx context.Context, all []*rowChange) error {
 	return nil
 }
 
-// pause spreads out those who race for one row. After a first defeat the next
+// pause spreads out calls that race for one row. After a first defeat the next
 // attempt follows at once; after every second one in a row a random time of up
 // to as many round trips as were lost makes room for others.
 func pause(ctx context.Context, lost int, roundTrip time.Duration) error {

@@ -44,7 +44,7 @@ func (b *Base) changeTag(ctx context.Context, name string, f func(Tag) (Tag, err
 	return b.update(ctx, changeOfTag(name, f))
 }
 
-// changeOfTag is f as the change of the tag's row.
+// changeOfTag returns f as a change of the tag's row.
 func changeOfTag(name string, f func(Tag) (Tag, error)) *rowChange {
 	return &rowChange{key: tagKey(name), to: func(row held) (held, error) {
 		t, err := row.tagNamed(name)
@@ -72,7 +72,7 @@ func (r held) tagNamed(name string) (Tag, error) {
 	return decodeTag(name, r.Value)
 }
 
-// heldTag is what the row of a tag is to be.
+// heldTag returns the row of a tag.
 func heldTag(t Tag) held { return held{Cell: Cell{Value: encodeTag(t)}, tag: t, decoded: true} }
 
 func notFound(name string) error { return fmt.Errorf("%w: %q", hapax.ErrTagNotFound, name) }

@@ -105,8 +105,8 @@ func CheckSwap(table, name string, old, next []byte) error {
 	return nil
 }
 
-// CheckFormat refuses the format of its rows that a store says it has where it is another one
-// than this build's. The place is where it stands; 0 is none.
+// CheckFormat refuses a store whose rows have another format than this build's. The place says where
+// in the store the format stands; 0 is none.
 func CheckFormat(place string, found, known int64) error {
 	if found == known {
 		return nil
@@ -115,8 +115,8 @@ func CheckFormat(place string, found, known int64) error {
 		hapax.ErrStoreCorrupt, place, found, hapax.Version(), known)
 }
 
-// OtherStore is the error where a server, of the named engine, holds a store with another ID than
-// the one that was opened; "" where it holds none.
+// OtherStore returns the error for a server, of the named engine, that holds another store than the
+// one that was opened, or none if the ID is empty.
 func OtherStore(engine, found, opened string) error {
 	if found == "" {
 		return fmt.Errorf("%w: %s: the server came back without its data, or the data was deleted", hapax.ErrStoreReplaced, engine)

@@ -89,7 +89,7 @@ func DecodeCounter(table, name string, value []byte) (int64, error) {
 	return n, nil
 }
 
-// A Pulse is what a guarded call carries: it is carried out only if the row of
+// A Pulse goes with a guarded call, which is carried out only if the row of
 // the process in [TableBeats] is at least Was and there is no fence ([RowFence] of
 // [TableFence]), and then advances the row to Now, unless it is further already.
 // So several calls may be under way, in any order, and a lost answer or a
@@ -137,8 +137,8 @@ func (p Pulse) Judge(row, fence, joins []byte) (Contact, error) {
 	return Contact{Joins: n, Row: bytes.Clone(row), Fence: bytes.Clone(fence)}, nil
 }
 
-// Tell notes what a beat has found besides in the same step: RowChanges, and the row that
-// the pulse watches, where it watches one.
+// Tell adds what a beat has read in the same step: RowChanges and, if the pulse watches one, the
+// row that it watches.
 func (c Contact) Tell(p Pulse, changes, watched []byte) (Contact, error) {
 	var err error
 	c.Changes, err = DecodeCounter(TableGuard, RowChanges, changes)
@@ -151,7 +151,7 @@ func (c Contact) Tell(p Pulse, changes, watched []byte) (Contact, error) {
 // A Contact is what a guarded call found in the store.
 type Contact struct {
 	// Met reports whether the beat was met: the row was at least Was, and there
-	// was no fence. Where it is false nothing was changed, but in a store that is
+	// was no fence. Where it is false nothing was changed, except in a store that is
 	// Split. Where it is true and the call returned no error, the row is at least
 	// Now; an error that comes with a contact leaves open whether it is.
 	Met bool
@@ -215,8 +215,8 @@ type Guarding interface {
 	Split() bool
 }
 
-// IsOfTag reports whether an error of a guarded call says something of the tag or
-// of the arguments, and nothing of the store: it comes with a contact.
+// IsOfTag reports whether an error of a guarded call is about the tag or the
+// arguments, not the store: such an error comes with a contact.
 func IsOfTag(err error) bool {
 	for _, of := range []error{hapax.ErrTagNotFound, hapax.ErrTagDeleted, hapax.ErrKindMismatch, hapax.ErrLineExhausted, hapax.ErrLeaseLost, hapax.ErrInvalidArgument} {
 		if errors.Is(err, of) {
@@ -241,8 +241,8 @@ type Healing interface {
 	HealWorker(ctx context.Context, layout string, w Worker) (Worker, error)
 }
 
-// A WouldChangeError is the error of a store that was opened to be looked at only, with the
-// option Look, where it could not be opened without changing something.
+// A WouldChangeError refuses to open a store with the option Look where that would change
+// something.
 type WouldChangeError struct {
 	What string // what opening would do
 }

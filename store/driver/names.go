@@ -38,9 +38,9 @@ func Distance(a, b string) int {
 	return row[len(b)]
 }
 
-// WrongParameter returns the error for a parameter of a store's URL that nobody takes, with
-// the one of the known, of which there is at least one, that was probably meant; rest is what else is taken. A value is not shown, as it may
-// be a password.
+// WrongParameter returns the error for an unknown parameter of a store's URL. It suggests the nearest
+// of known, which must not be empty; rest names what else is allowed. It does not show the value, which
+// may be a password.
 func WrongParameter(name string, known []string, rest string) error {
 	allowed := strings.Join(known, ", ")
 	if rest != "" {

@@ -113,7 +113,7 @@ func (l Leases) CreatePool(ctx context.Context, name, layout string) (Pool, erro
 
 // DeletePool implements [PoolStore]. The tombstone comes first: whoever takes
 // a worker ID looks at the pool once more afterwards, so that one of the two sees
-// the other. Every tombstone is another one, so that only the one that stood when
+// the other. Each tombstone has a random text, so that only the one that stood when
 // the workers were looked for is removed.
 func (l Leases) DeletePool(ctx context.Context, name string) (Pool, error) {
 	if err := hapax.ValidateName("pool", name); err != nil {

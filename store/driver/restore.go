@@ -20,8 +20,8 @@ type founding struct{}
 type Founding struct {
 	ID string // the identity; empty: a random one
 
-	// Closed is why nobody may use the store yet, which stands in it from the first. Only those
-	// whose own Founding says the same open it, until [Founded].OpenToAll.
+	// Closed says why nobody may use the store yet. The store has it from the first, and until
+	// [Founded].OpenToAll only a caller with the same in its own Founding can open it.
 	Closed string
 }
 
@@ -31,12 +31,12 @@ type Founded interface {
 	OpenToAll(ctx context.Context) error
 }
 
-// WithFounding has a store that is opened with the context, and made by that, be made so.
+// WithFounding returns a context for opening a store: one that is made by that is made so.
 func WithFounding(ctx context.Context, f Founding) context.Context {
 	return context.WithValue(ctx, founding{}, f)
 }
 
-// FoundingIn returns what [WithFounding] has put into a context, for a driver that makes its store in another one.
+// FoundingIn returns the Founding of a context, for a driver that makes its store under another one.
 func FoundingIn(ctx context.Context) Founding {
 	f, _ := ctx.Value(founding{}).(Founding)
 	return f
@@ -51,7 +51,8 @@ func NewStoreID(ctx context.Context) string {
 	return rand.Text()
 }
 
-// NewClosed returns why nobody may use a store yet that a driver makes; empty: everybody may.
+// NewClosed returns Closed of [WithFounding], for a driver that makes a store; empty: everybody may
+// use it.
 func NewClosed(ctx context.Context) string {
 	return FoundingIn(ctx).Closed
 }
@@ -66,7 +67,7 @@ func (c *ClosedError) Error() string {
 // Unwrap returns hapax.ErrStoreUnavailable.
 func (*ClosedError) Unwrap() error { return hapax.ErrStoreUnavailable }
 
-// CheckClosed refuses a store that is being filled to whoever does not fill it.
+// CheckClosed refuses a store that is being filled to everybody but its filler.
 func CheckClosed(ctx context.Context, closed string) error {
 	if closed == "" || closed == NewClosed(ctx) {
 		return nil
@@ -74,7 +75,7 @@ func CheckClosed(ctx context.Context, closed string) error {
 	return &ClosedError{closed}
 }
 
-// CopyTables are the tables of a store in the order in which they are copied, but for those of
+// CopyTables returns the tables of a store in the order in which they are copied, but for those of
 // workers, which follow the pools: see [TableOfWorkers]. A store that is in use changes
 // meanwhile. Heartbeats come before lines: what a node was granted that the copy
 // lacks, it was granted with a heartbeat that the copy lacks too, or that it knows to be

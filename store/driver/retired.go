@@ -54,7 +54,7 @@ func (r *RetiredError) Error() string {
 // Unwrap returns hapax.ErrStoreRetired.
 func (*RetiredError) Unwrap() error { return hapax.ErrStoreRetired }
 
-// RetirementIn returns what a fence's row says of a copy; nil: nothing.
+// RetirementIn returns the retirement that a fence's row holds; nil: none.
 func RetirementIn(fence []byte) *Retirement {
 	if !bytes.Contains(fence, []byte(`"retired"`)) {
 		return nil

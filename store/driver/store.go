@@ -26,8 +26,8 @@ type Store interface {
 	Close() error
 }
 
-// Opened is implemented by stores that know which one they were opened on, and whose calls fail
-// with hapax.ErrStoreReplaced where that is another one by then.
+// Opened is implemented by stores that remember the identity they were opened with. Their calls
+// fail with hapax.ErrStoreReplaced if another store is in its place by then.
 type Opened interface {
 	// OpenedID returns what StoreID did when the store was opened.
 	OpenedID() string
@@ -68,8 +68,8 @@ type PoolStore interface {
 	// tombstone is revived only with the layout it had. ErrLayoutMismatch.
 	CreatePool(ctx context.Context, pool, layout string) (Pool, error)
 
-	// DeletePool removes a pool that no worker ID was ever used of, and leaves a
-	// tombstone, which keeps the workers' marks, of any other. It returns the
+	// DeletePool removes a pool none of whose worker IDs was ever used. Of any other it
+	// leaves a tombstone, which keeps the workers' marks. It returns the
 	// tombstone, or a deleted pool without a layout. ErrPoolNotFound.
 	DeletePool(ctx context.Context, pool string) (Pool, error)
 
@@ -122,7 +122,7 @@ type Raised struct {
 	From, To int64
 }
 
-// Foreign is what an operator's word about the rows of a foreign table found and did.
+// Foreign is what an operator's statement about the rows of a foreign table found and did.
 type Foreign struct {
 	Why     []string // why rows are refused
 	Raised  []Raised // the rows that are raised, or would be
