@@ -152,7 +152,7 @@ func IsTransient(err error) bool {
 }
 
 // StoreError returns what a call on a store returned as an error of the library: one
-// without a sentinel is not the store's word, and matches [ErrStoreUnavailable].
+// without a sentinel is no answer of the store, and matches [ErrStoreUnavailable].
 func StoreError(err error) error {
 	if err != nil && CodeOf(err) == ErrInternal.code {
 		return fmt.Errorf("%w: %w", ErrStoreUnavailable, err)

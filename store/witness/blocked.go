@@ -36,8 +36,8 @@ type owedLine struct {
 	Def def `json:"def,omitzero"`
 }
 
-// surer returns one of two definitions of different kinds: of who knows more numbers. The other one may
-// have been learnt from the row that blocks the line, when nobody was there who knew better.
+// surer returns one of two definitions of different kinds: that of the account that knows the line further.
+// The other one may have been learnt from the row that blocks the line, when no account knew better.
 func (o owedLine) surer(other owedLine) def {
 	if other.Mark > o.Mark {
 		return other.Def
@@ -45,10 +45,10 @@ func (o owedLine) surer(other owedLine) def {
 	return o.Def
 }
 
-// owedLines are all of them, by line.
+// owedLines are lines that are owed, by name.
 type owedLines map[string]owedLine
 
-// owedIn finds them among the rows of driver.TableGuard.
+// owedIn finds the lines that are owed among the rows of driver.TableGuard.
 func owedIn(rows map[string][]byte) (owedLines, error) {
 	all := owedLines{}
 	for name, raw := range rows {
@@ -264,8 +264,8 @@ func (g *Guarded) block(line string) {
 	}
 }
 
-// asBefore is nil for a tag as the store has it, unless it is of another kind than this node knows it by:
-// then its row counts as unreadable.
+// asBefore refuses a tag of the store whose kind or pool is not the one that this node knows: its row then
+// counts as unreadable.
 func (g *Guarded) asBefore(now hapax.Tag) error {
 	line := TagLine(now.Name)
 	was, known := g.witness.def(line)
@@ -335,8 +335,8 @@ func (g *Guarded) mended(tag string) error {
 	return fmt.Errorf("%w: the row of tag %q could not be read before; it is compared with what was used, and then granted from", hapax.ErrStoreUnavailable, tag)
 }
 
-// Was returns what a tag was whose row cannot be read: as this node's witness knows it, or as the store
-// tells. Its kind and its pool are for good.
+// Was returns the last known definition of a tag whose row cannot be read: from this node's witness, or
+// from the row that is owed. Its kind and its pool are for good.
 func (g *Guarded) Was(ctx context.Context, tag string) (t hapax.Tag, known bool, err error) {
 	if d, known := g.witness.def(TagLine(tag)); known {
 		return d.was(tag), true, nil
@@ -351,7 +351,7 @@ func (g *Guarded) Was(ctx context.Context, tag string) (t hapax.Tag, known bool,
 	return owed.Def.was(tag), true, nil
 }
 
-// Was is that of a command.
+// Was is [Guarded.Was] for a command, which has no witness.
 func (o *oneShot) Was(ctx context.Context, tag string) (t hapax.Tag, known bool, err error) {
 	owed, _, err := readOwedLine(ctx, o.store, TagLine(tag))
 	if err != nil || owed == nil {
@@ -360,7 +360,7 @@ func (o *oneShot) Was(ctx context.Context, tag string) (t hapax.Tag, known bool,
 	return owed.Def.was(tag), true, nil
 }
 
-// was returns the tag without how far it was granted.
+// was returns the tag without its token and mark.
 func (d def) was(name string) hapax.Tag {
 	t := d.tag(name, Pair{})
 	t.Kind = cmp.Or(t.Kind, hapax.KindSegment)

@@ -77,8 +77,8 @@ func (m *Marks) Mark(line string) (int64, bool) {
 	return mark, ok
 }
 
-// Behind tells of a line that is behind its mark. Where there is a witness the line is
-// refused from now on.
+// Behind returns the refusal of a line that is behind its mark. With a witness the line
+// stays refused from now on.
 func (m *Marks) Behind(line string, cause error) error {
 	if m.witness == nil {
 		return cause

@@ -60,9 +60,8 @@ func FenceIn(raw []byte) error {
 	return err
 }
 
-// claim refuses a store whose rows have another format, and returns what is to be written with
-// the process's row where they have none, so that no version with another format joins; nil:
-// nothing.
+// claim refuses a store whose rows have another format. If they have none yet, it returns the row to
+// write together with the process's own, so that no version with another format joins; else nil.
 func claim(ctx context.Context, s store) (*driver.Swap, error) {
 	told, err := checkFormat(ctx, s)
 	if err != nil || told != nil {

@@ -25,8 +25,8 @@ func (g *Guarded) grantedLocked(all []granted) {
 	}
 }
 
-// settleFresh forgets lines that a copy has if it has the last acknowledged heartbeat. One that
-// another primary has acknowledged does not count before the question about that is over.
+// settleFresh forgets the lines that any copy with the last acknowledged heartbeat has, too. A
+// heartbeat at another primary does not count before the question about that primary is over.
 func (g *Guarded) settleFresh() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

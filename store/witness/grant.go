@@ -65,7 +65,7 @@ type granted struct {
 	def      def
 }
 
-// errAbandoned is told of a grant that came too late.
+// errAbandoned is the error of a grant that came too late.
 func errAbandoned() error {
 	return fmt.Errorf("%w: the node was not serving when the answer came; what was granted is abandoned", hapax.ErrStoreUnavailable)
 }
@@ -222,9 +222,9 @@ func (g *Guarded) found(ctx context.Context, s store, p pulse, c driver.Contact,
 	return err
 }
 
-// cutOff tells that the node was out of contact for so long that others may have gone on
-// without it. It goes on under its row when they have met the store since, where nobody
-// has ended it.
+// cutOff notes that the node was out of contact for so long that others may have gone on
+// without it. Unless one of them has ended its row, it goes on under that once they have
+// met the store since.
 func (g *Guarded) cutOff() {
 	g.apply(unsure, fmt.Errorf("%w: the node was out of contact with the store for more than %v; it goes on when the others have met the store too", hapax.ErrStoreUnavailable, waitOf(g.interval())), nil)
 	g.wake()
@@ -276,7 +276,7 @@ func ask[T any](ctx context.Context, g *Guarded, f func(context.Context, store) 
 	return asked(ctx, g, began, f)
 }
 
-// asked is ask for one whose time-out runs.
+// asked is ask for a call whose time-out has begun.
 func asked[T any](ctx context.Context, g *Guarded, began time.Duration, f func(context.Context, store) (T, error)) (T, error) {
 	s, err := g.calls.get(ctx)
 	if err != nil {
@@ -288,7 +288,7 @@ func asked[T any](ctx context.Context, g *Guarded, began time.Duration, f func(c
 	return v, g.replaceLost(g.calls, s, err)
 }
 
-// asServing is ask for a call that changes or uses something.
+// asServing is ask for a call that must wait until the node serves.
 func asServing[T any](ctx context.Context, g *Guarded, f func(context.Context, store) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, g.opts.Timeout)
 	defer cancel()

@@ -79,7 +79,7 @@ type Guarded struct {
 type member struct {
 	row     string // empty: it has not joined
 	about   []byte // its own report in driver.TableNodes
-	number  int64  // as which one it joined
+	number  int64  // its join number
 	beat    driver.Beat
 	acked   driver.Beat
 	asked   int64         // up to here the witness knows that grants may be asked for

@@ -439,5 +439,5 @@ func (h *handle) close() error {
 
 func errClosed() error { return fmt.Errorf("%w: the store", hapax.ErrClosed) }
 
-// unavailable is the rule for errors that are not the store's word.
+// unavailable returns an error without a sentinel as ErrStoreUnavailable; see hapax.StoreError.
 func unavailable(err error) error { return hapax.StoreError(err) }

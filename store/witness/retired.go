@@ -33,7 +33,7 @@ import (
 // isRetired reports whether this node has seen that its store was copied elsewhere.
 func (l latch) isRetired() bool { return l.Retired != nil }
 
-// retires is isRetired of one that may not be there.
+// retires reports whether a latch, if there is one, is that of a retired store.
 func (l *latch) retires() bool { return l != nil && l.isRetired() }
 
 // ifRetired takes the verdict that the store is retired where that is what an error says, and returns the
@@ -88,7 +88,7 @@ func (g *Guarded) goesOn(ctx context.Context, s store, r driver.Retirement) (boo
 	return raw != nil, unavailable(err)
 }
 
-// Copies are those from which stores came, by the random text of each.
+// copies are the copies from which stores came, by the random text of each.
 type copies map[string]driver.Retirement
 
 // copiesIn finds them among the rows of driver.TableGuard, and the rows whose values are damaged.

@@ -100,7 +100,7 @@ func (s Status) Ready() bool { return s.State == Serving && s.Disk == nil }
 
 // A Node is the row of a process in the store, or one that somebody knows.
 type Node struct {
-	Row     string        `json:"row"`            // its name in the store: as which one it joined, and a random text
+	Row     string        `json:"row"`            // its name in the store: a join number and a random text
 	Name    string        `json:"name,omitempty"` // its name for operators
 	Address string        `json:"address,omitempty"`
 	State   string        `json:"state"`             // "serving", "joining", "left" or "silent"; "fenced" while a fence stands; "missing" where it must give evidence and has not
@@ -113,7 +113,7 @@ type Node struct {
 // hasEnded reports whether the process's row says that it has ended.
 func (n Node) hasEnded() bool { return n.State == "left" || n.State == "silent" }
 
-// Short returns as which one the process joined, and the beginning of the random text.
+// Short returns the process's join number and the beginning of its random text.
 func (n Node) Short() string {
 	number, run, _ := strings.Cut(n.Row, "-")
 	number = strings.TrimLeft(number, "0")
@@ -134,8 +134,8 @@ func (n Node) word() string {
 	return "NODE"
 }
 
-// isNamed reports whether the name that an operator gives is this node's: by its name, its
-// row, the beginning of that as commands print it, or as which one it joined.
+// isNamed reports whether an operator's name for a node means this one: its name, its row, the
+// beginning of that as commands print it, or its join number.
 func (n Node) isNamed(name string) bool {
 	name = strings.TrimSuffix(name, "…")
 	number, _, _ := strings.Cut(n.Row, "-")
@@ -213,7 +213,7 @@ func (f *Fence) lacks(missing []Node, manual bool) bool {
 	return isNew
 }
 
-// text tells of the fence.
+// text describes the fence.
 func (f *Fence) text() string {
 	return fmt.Sprintf("node %q found at %s: %s", f.Node, f.At.UTC().Format(time.RFC3339), f.Why)
 }

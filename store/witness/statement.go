@@ -21,11 +21,11 @@ const (
 	rowFiles = "file/" // followed by the parts of a witness file besides
 )
 
-// DefaultAhead is how far past now the timelines of worker IDs are raised for somebody
+// DefaultAhead is how far past now the timelines of worker IDs are raised for a process
 // that was spoken for with a floor: as far as a grant reaches.
 const DefaultAhead = hapax.DefaultMaxGrant
 
-// A Statement is an operator's word about a process that can know of grants, and is missing.
+// A Statement is an operator's statement about a missing process that can know of grants.
 type Statement struct {
 	// Row is the name of a row, or of a node. Empty: all missing nodes.
 	Row string
@@ -91,10 +91,10 @@ func readStatements(ctx context.Context, s store, fence string) (map[string]stat
 	return stated, files, err
 }
 
-// Adopt is an operator's word that the store, as it is now, is to be used: missing nodes
-// are spoken for, a fleet with Options.Manual may be healed, and a store that is
-// not this node's goes on in place of the one that is. ErrInvalidArgument for a floor
-// below a mark that is known; ErrFenced where somebody is missing still.
+// Adopt states for an operator that the store is to be used as it is now: it speaks for the
+// missing nodes, a fleet with Options.Manual may be healed, and a store that is not this
+// node's goes on in place of the one that is. ErrInvalidArgument for a floor below a mark
+// that is known; ErrFenced if a process is still missing.
 func (g *Guarded) Adopt(ctx context.Context, st Statement) (Adoption, error) {
 	st.Row = ""
 	return g.declare(ctx, st)
@@ -346,7 +346,7 @@ func isAmong(n Node, nodes []Node) bool {
 	return slices.ContainsFunc(nodes, func(m Node) bool { return m.Row == n.Row })
 }
 
-// evidenceOfFile is the evidence of a process that does not run, by its witness.
+// evidenceOfFile returns the evidence of a process that does not run, from its witness.
 func evidenceOfFile(t Testimony) evidence {
 	e := evidenceOf(t.said)
 	e.Lines, e.Defs = t.said.Lines, t.said.Defs

@@ -179,7 +179,7 @@ func (g *Guarded) surveyOn(h *handle) {
 	})
 }
 
-// errHangs is the cause where a survey does not get as far as its first heartbeat.
+// errHangs ends a survey that does not get as far as its first heartbeat.
 var errHangs = errors.New("nothing answers")
 
 // survey reads first the rows and then all lines into the witness: from then on this

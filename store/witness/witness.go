@@ -201,10 +201,10 @@ func (r *record) join(c record) {
 	maps.Copy(r.Refused, readmitted)
 }
 
-// rowName returns the name of the row of the process that joined as the given one.
+// rowName returns the name of a process's row, from its join number and random text.
 func rowName(join int64, run string) string { return fmt.Sprintf("%019d-%s", join, run) }
 
-// joinOf returns as which one the process of a row joined.
+// joinOf returns the join number in a row's name.
 func joinOf(row string) int64 {
 	number, _, _ := strings.Cut(row, "-")
 	n, _ := strconv.ParseInt(number, 10, 64)
