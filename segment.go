@@ -591,7 +591,7 @@ func (s *Segment) handBack(ctx context.Context, last Allocation, next int64) err
 	return err
 }
 
-// burnt tells of numbers that were granted and can neither be issued nor go back; a
+// burnt reports numbers that were granted and can neither be issued nor go back; a
 // nil error says that they lie below what another was granted.
 func (s *Segment) burnt(g Grant, delta int64, err error) {
 	if g.Len() > 0 {

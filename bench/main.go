@@ -59,7 +59,7 @@ func run(ctx context.Context, rounds int, each time.Duration, out string) error 
 	return errors.Join(page.Put(out, "program", text), page.Draw(picture, "Nanoseconds for a number from one goroutine (logarithmic)", bars(rows)))
 }
 
-// row is what was measured of one contender.
+// row holds the measurements of one contender.
 type row struct {
 	contender
 	one, all pair

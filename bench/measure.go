@@ -11,7 +11,7 @@ import (
 // through a function value for each would cost as much as what is measured.
 type work func(n int)
 
-// sample is what one number cost.
+// sample is the cost of one number.
 type sample struct {
 	wall   float64 // ns of elapsed time, all goroutines together
 	cpu    float64 // ns of processor time, of all threads

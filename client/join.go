@@ -32,7 +32,7 @@ type joint struct {
 	most     atomic.Int64 // numbers at once, as far as is known
 }
 
-// joined is what one of several callers gets.
+// joined is the answer for one of several callers.
 type joined struct {
 	id  hapax.ID
 	err error

@@ -19,7 +19,7 @@ type TraceRequest struct {
 
 // What a server knows of a number. Each server knows of its own grants: see FleetTrace.
 type (
-	// Trace is all of it.
+	// Trace is the whole answer of a server.
 	Trace = api.Trace
 
 	// TraceCoverage is how much its records tell.
@@ -34,7 +34,7 @@ type (
 	// TraceHandout is a run of numbers that somebody got.
 	TraceHandout = api.TraceHandout
 
-	// NodeTrace is all that one node of a fleet knows.
+	// NodeTrace is the answer of one node of a fleet.
 	NodeTrace = api.NodeTrace
 
 	// Verdict is the conclusion on one line.

@@ -111,7 +111,7 @@ func (a *alphabet) setFold() {
 	}
 }
 
-// caseBit is what letters of ASCII differ by.
+// caseBit is the bit in which the cases of an ASCII letter differ.
 const caseBit = 'a' - 'A'
 
 func isLetter(c byte) bool {

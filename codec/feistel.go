@@ -143,7 +143,7 @@ func (f *feistel) round(s *blocks, i int, half, m uint64) uint64 {
 	return s.round(f.block, half|uint64(i)<<32, m)
 }
 
-// round is that of a feistel without a table: in is all but the tweak.
+// round computes a round without the table; in holds everything but the tweak.
 func (s *blocks) round(block cipher.Block, in, m uint64) uint64 {
 	putBlock(&s.in, in, s.tweak)
 	block.Encrypt(s.out[:], s.in[:])

@@ -123,7 +123,7 @@ func run(ctx context.Context, turns int, each time.Duration, out string) error {
 	return page.Put(out, "http", text)
 }
 
-// sample is what one run of wrk told of a server.
+// sample is the result of one run of wrk against a server.
 type sample struct {
 	rate     float64       // requests a second
 	cpu      float64       // µs of the server's processor time per request

@@ -140,7 +140,7 @@ func run(ctx context.Context, pairs, share int, out string) error {
 	return page.Put(out, "redis", text)
 }
 
-// sample is what one run of redis-benchmark told of a server.
+// sample is the result of one run of redis-benchmark against a server.
 type sample struct {
 	rate           float64 // requests a second
 	p50, p99, p999 float64 // ms

@@ -13,7 +13,7 @@ import (
 	"github.com/hapax-id/hapax/internal/moves"
 )
 
-// A Move is what is to be done for one biz_type on its way to a native tag.
+// A Move is the work to be done for one biz_type on its way to a native tag.
 type Move = moves.Move
 
 // MoveOptions tune PlanMoves and ApplyMoves.

@@ -98,7 +98,7 @@ type Store struct {
 	known   map[string]*known
 }
 
-// known is what a Store remembers of a biz_type.
+// known is a Store's memory of a biz_type.
 type known struct {
 	mark     int64   // all numbers below were granted here, or passed over
 	surveyed bool    // the other databases were looked at

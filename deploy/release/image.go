@@ -19,7 +19,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// imageUser is who runs in a container: the number that images without accounts use
+// imageUser is the user in a container: the number that images without accounts use
 // for nobody.
 const imageUser = 65532
 

@@ -15,7 +15,7 @@ import (
 	"github.com/hapax-id/hapax/store/driver"
 )
 
-// done are what a page says after something was done, by the word in its URL.
+// done are the messages of a page after an action, by the word in its URL.
 var done = map[string]string{
 	"created": "The tag was created.", "changed": "The tag was changed. Nodes follow within two grants.",
 	"deleted": "The tag was deleted. Its mark stays; other nodes stop within the refresh interval.",

@@ -104,7 +104,7 @@ func (c *Console) Knows(r *http.Request) bool {
 	return err == nil
 }
 
-// policy is what browsers are told to load and to do: nothing from elsewhere, no program
+// policy tells browsers what to load and to do: nothing from elsewhere, no program
 // or style within a page.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 
@@ -153,7 +153,7 @@ type visit struct {
 	session bool // it came with a cookie, so that there is a way to log out
 }
 
-// who returns who makes a request.
+// who returns the maker of a request.
 func (c *Console) who(r *http.Request) (caller *auth.Caller, session bool, err error) {
 	p := c.opts.Policy
 	// A header, which no browser sends by itself, counts before a cookie.

@@ -182,7 +182,7 @@ func (c *Console) decode(ctx context.Context, b *decoderBody, nodes []nodeView) 
 	return nil
 }
 
-// answerOf returns in a sentence who got a number, as far as any node knows.
+// answerOf returns a sentence about who got a number, as far as any node knows.
 func answerOf(all []api.NodeTrace) string {
 	granted, here := "", ""
 	for _, t := range all {

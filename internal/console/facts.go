@@ -17,7 +17,7 @@ const (
 	maxEntries  = 100
 )
 
-// facts are what a node tells of itself, to its own pages and to other nodes.
+// facts are a node's account of itself, for its own pages and for other nodes.
 type facts struct {
 	Name      string           `json:"name"`
 	Address   string           `json:"address,omitempty"`
@@ -35,7 +35,7 @@ type facts struct {
 	Log       []Entry          `json:"log,omitempty"`
 }
 
-// tagFacts are what a node has of a tag; of a snowflake tag they are its pool's.
+// tagFacts are a node's figures of a tag; of a snowflake tag they are its pool's.
 type tagFacts struct {
 	Name      string        `json:"name"`
 	Pool      string        `json:"pool,omitempty"` // of a snowflake tag
@@ -59,7 +59,7 @@ func (t tagFacts) Lasts() time.Duration {
 	return time.Duration(float64(t.Remaining) / t.Rate * float64(time.Second))
 }
 
-// poolFacts are what a node has of a worker pool.
+// poolFacts are a node's figures of a worker pool.
 type poolFacts struct {
 	Name      string        `json:"name"`
 	Worker    int64         `json:"worker"`

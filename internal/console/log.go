@@ -38,7 +38,7 @@ type Entry struct {
 
 	Times int `json:"times,omitempty"` // that it was logged, the last time at At; 0 stands for 1
 
-	// Subject is the tag or pool that it tells of, or what an alarm is about.
+	// Subject is the tag or pool that the entry is about, or the subject of an alarm.
 	Subject string `json:"subject,omitempty"`
 	Pool    bool   `json:"pool,omitempty"` // the subject is one
 
@@ -46,7 +46,7 @@ type Entry struct {
 	Link string `json:"-"` // to the page of the subject
 }
 
-// subject returns where the console has what an entry tells of; empty where it has not.
+// subject returns the link to the page about an entry's subject; empty if there is none.
 func (e *Entry) subject(nodes []nodeView) string {
 	switch {
 	case e.Subject == "":

@@ -13,7 +13,7 @@ import (
 	"github.com/hapax-id/hapax/internal/service"
 )
 
-// pages are what those see who may see the console, by pattern.
+// pages are the pages for visitors who may see the console, by pattern.
 func (c *Console) pages() map[string]page {
 	return map[string]page{
 		"GET " + Prefix + "{$}":         c.overview,

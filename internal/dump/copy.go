@@ -152,7 +152,7 @@ func noteWhole(ctx context.Context, s Store, r driver.Retirement) error {
 	return nil
 }
 
-// beaten tells of a copy that lost to another one.
+// beaten returns the error of a copy that lost to another one.
 func beaten(err error, to Place) error {
 	return fmt.Errorf("%w: that copy was first; what this one has begun in %s serves nobody, and may be removed", err, to.URL)
 }
@@ -213,7 +213,7 @@ func standing(ctx context.Context, s Store, at Place) (*driver.Retirement, error
 
 const copyText = "store %s is being copied here, copy %s; if that was broken off, run hapax store copy again"
 
-// copying is why a store is closed that a copy fills.
+// copying returns the reason why a store is closed while a copy fills it.
 func copying(id, number string) string { return fmt.Sprintf(copyText, id, number) }
 
 var copied = regexp.MustCompile(`, copy ([0-9A-Za-z]{1,40});`)
@@ -227,7 +227,7 @@ func copyOf(id, closed string) string {
 	return m[1]
 }
 
-// elsewhere tells of a store that was copied to another place before.
+// elsewhere returns the error of a store that was copied to another place before.
 func elsewhere(gone *driver.Retirement, to Place, err error) error {
 	if gone == nil {
 		return err

@@ -258,7 +258,7 @@ func (f *Fleet) ask(ctx context.Context, address, query string) ([]byte, error) 
 	return body, nil
 }
 
-// ErrNothing is what a node's answer comes to that has no Teller for the question.
+// ErrNothing is the error of a node's answer if the node has no Teller for the question.
 var ErrNothing = errors.New("it has nothing to say about that")
 
 // mayAsk checks an address that stands in the store.

@@ -39,7 +39,7 @@ type Query struct {
 	AnyPool bool
 }
 
-// Found is what a ledger tells of a number.
+// Found is the account of a number in a ledger.
 type Found struct {
 	Lines   []FoundLine // by name
 	More    bool        // there were too many to tell

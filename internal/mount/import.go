@@ -46,7 +46,7 @@ type Import struct {
 // Files opens a file, or standard input for -.
 type Files func(path string) (io.ReadCloser, error)
 
-// Imported is what a foreign system was told.
+// Imported are the settings that were read from a foreign system.
 type Imported interface {
 	// YAML returns the block of configuration of a server that goes on in its place. It
 	// names the file that holds the passwords, if there is one.
@@ -63,18 +63,18 @@ type Movable interface {
 	// NativeYAML returns the block that serves the same routes from native tags.
 	NativeYAML(ctx context.Context) (string, error)
 
-	// Move tells what a move, or its way back, changes, and makes it if that is asked
-	// for. It can be repeated.
+	// Move returns what a move, or its way back, changes, and makes it if Apply is set.
+	// It can be repeated.
 	Move(ctx context.Context, to moves.Target, o MoveOptions) (Moves, error)
 }
 
-// Verifiable is what can be read once more after a move.
+// Verifiable is implemented by imports that can be compared after a move.
 type Verifiable interface {
 	// Verify compares both sides of a move, and changes nothing.
 	Verify(ctx context.Context, to moves.Target) ([]Verdict, error)
 }
 
-// A Verdict is what was found of one tag.
+// A Verdict is the result of comparing one tag.
 type Verdict struct {
 	Tag, Says string
 	Wrong     []string // nil: all is well
@@ -92,7 +92,7 @@ type MoveOptions struct {
 	Bar func(phase string) (progress func(done, total int), end func())
 }
 
-// Moves are what a move changes.
+// Moves are the changes of a move.
 type Moves struct {
 	Tags    []moves.Move
 	Workers []WorkerMove

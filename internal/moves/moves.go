@@ -23,7 +23,7 @@ type Target interface {
 	DeleteTag(ctx context.Context, name string) (hapax.Tag, error)
 }
 
-// A Move is what is to be done for one tag.
+// A Move is the work to be done for one tag.
 type Move struct {
 	Tag    hapax.Tag // the definition; Mark is the first number that may be issued natively
 	Before int64     // the native mark now; 0: there is no such tag
@@ -135,7 +135,7 @@ func Create(ctx context.Context, target Target, m *Move) error {
 	return err
 }
 
-// PlanClosed tells of a tag whose foreign row is closed: there must be a native one.
+// PlanClosed returns the move of a tag whose foreign row is closed: there must be a native tag.
 func PlanClosed(ctx context.Context, target Target, name, closes string) (Move, error) {
 	m := Move{Tag: hapax.Tag{Name: name}, Closed: true, Closes: closes}
 	have, err := target.Tag(ctx, name)
@@ -156,8 +156,8 @@ func noNative(name, closes string) error {
 	return fmt.Errorf("%w: the row is closed (%s), and there is no native tag %q: look for it in the store that the row was moved to", hapax.ErrInvalidArgument, closes, name)
 }
 
-// PlanReopen tells of tags whose foreign rows are closed which native marks they go on
-// from, and writes nothing.
+// PlanReopen returns the native marks from which tags with closed foreign rows go on, and writes
+// nothing.
 func PlanReopen(ctx context.Context, target Target, names []string, closes string) ([]Move, error) {
 	var all []Move
 	for _, name := range names {

@@ -20,7 +20,7 @@ import (
 	"github.com/hapax-id/hapax/internal/service/health"
 )
 
-// sights is what the server sees beside its service that is to raise alarms.
+// sights are the server's own causes of alarms, beside those of its service.
 type sights struct {
 	certs  *certificates // nil: no TLS
 	within time.Duration // of the certificate's end
@@ -29,7 +29,7 @@ type sights struct {
 	config string     // what is wrong with the configuration that was read last; empty: nothing
 }
 
-// conditions returns what is to raise alarms.
+// conditions returns the conditions that raise alarms.
 func (w *sights) conditions(now time.Time) (all []health.Condition) {
 	if w.certs != nil {
 		if ends := w.certs.current.Load().expires; ends.Sub(now) < w.within {
@@ -145,7 +145,7 @@ func (n *notifier) work() {
 	}
 }
 
-// close ends what is on its way.
+// close ends notices under way.
 func (n *notifier) close() {
 	if n != nil {
 		n.stop()
@@ -199,7 +199,7 @@ func (n *notifier) run(ctx context.Context, tell notice) error {
 	return cmd.Run()
 }
 
-// bareURL is an error without the URL that it repeats.
+// bareURL returns an error without the URL that it repeats.
 func bareURL(err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		return e.Err

@@ -61,7 +61,7 @@ func (ls listeners) administering() net.Listener {
 	return ls.http
 }
 
-// openFleet makes what asks the other nodes of the store, and answers them.
+// openFleet makes the part that asks the other nodes of the store, and answers them.
 func (s *server) openFleet() {
 	opts := fleet.Options{
 		Service: s.service, Policy: s.policy,
@@ -85,7 +85,7 @@ func (s *server) openConsole(log *console.Log) {
 	})
 }
 
-// adminRoutes are those that only the listener that administers has, beside the API's.
+// adminRoutes returns the routes that only the administering listener has, beside the API's.
 func (s *server) adminRoutes(l net.Listener) map[string]http.Handler {
 	routes := map[string]http.Handler{}
 	if !s.administers(l) {
@@ -100,7 +100,7 @@ func (s *server) adminRoutes(l net.Listener) map[string]http.Handler {
 	return routes
 }
 
-// knownToConsole returns what tells of a request whether it comes with a session; nil for
+// knownToConsole returns the function that reports whether a request comes with a session; nil for
 // a listener without the console.
 func (s *server) knownToConsole(l net.Listener) func(*http.Request) bool {
 	if s.console == nil || !s.administers(l) {

@@ -15,11 +15,11 @@ import (
 // maxAddress bounds the file with a server's URL.
 const maxAddress = 1024
 
-// closeDir keeps others out of a data directory: who reads it knows which numbers
-// come next, and who writes there decides it. One that holds nothing but the server's
-// files is closed to others; in another one the files are, and it must not be open to
-// everybody. Symbolic links in the place of the server's own files are refused: what
-// stands there would be written elsewhere.
+// closeDir keeps others out of a data directory: a reader knows which numbers come
+// next, and a writer decides it. A directory that holds nothing but the server's files
+// is closed to others; in another one the files are, and it must not be open to
+// everybody. Symbolic links in the place of the server's own files are refused: the
+// server would write elsewhere.
 func closeDir(path string) error {
 	ours, err := filesToClose(path)
 	for _, p := range ours {
@@ -30,8 +30,8 @@ func closeDir(path string) error {
 	return err
 }
 
-// filesToClose returns what is to be closed to others of a data directory, and refuses one
-// that cannot be.
+// filesToClose returns the paths of a data directory that must be closed to others, and refuses a
+// directory that cannot be.
 func filesToClose(path string) (ours []string, err error) {
 	info, err := os.Stat(path)
 	if err != nil {

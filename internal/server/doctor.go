@@ -17,7 +17,7 @@ import (
 	"github.com/hapax-id/hapax/store/driver"
 )
 
-// A Harm is how bad what a doctor has found is.
+// A Harm is how bad a finding of a doctor is.
 type Harm string
 
 // The harms, the worst first.
@@ -30,7 +30,7 @@ const (
 
 var harms = []Harm{HarmDanger, HarmSoon, HarmWeak, HarmNone}
 
-// A Diagnosis is what a doctor has found of one part.
+// A Diagnosis is a doctor's finding about one part.
 type Diagnosis struct {
 	Harm   Harm   `json:"harm"`
 	Part   string `json:"part"`

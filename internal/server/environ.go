@@ -7,7 +7,7 @@ import (
 	"github.com/hapax-id/hapax/store/driver"
 )
 
-// otherVariables are those of the environment that are no settings of a server.
+// otherVariables are the variables of hapax that are no settings of a server.
 var otherVariables = []string{
 	storePasswordEnv, "HAPAX_CONFIG", "HAPAX_SERVER", "HAPAX_TOKEN", "HAPAX_CA_FILE", "HAPAX_CERT_FILE",
 }

@@ -17,7 +17,7 @@ const (
 // files: accepting on one listener must not fail for connections on another. A
 // connection that is refused then is reported to c.crowded, the first time as a
 // warning. What fitFiles returns tells the log of it, once the server has opened
-// everything: what keeps a server from starting is to be the only thing that it says.
+// everything: a server that cannot start says nothing but why.
 func (c *Config) fitFiles(log *slog.Logger) (tell func()) {
 	tell, c.crowded = func() {}, func() {}
 	files, ok := maxFiles()

@@ -117,7 +117,7 @@ func (e endpoint) malformed() error {
 	return &hapax.ValueError{Field: e.setting, Value: e.address, Allowed: "an address of this machine as HOST:PORT, such as " + e.example, Err: hapax.ErrInvalidArgument}
 }
 
-// mayListen refuses an address that others reach, where nobody is asked for
+// mayListen refuses an address that other machines reach, unless it asks for
 // credentials.
 func (c Config) mayListen(e endpoint, at net.Addr) error {
 	if isLoopbackAddr(at) || c.AllowUnauthenticated {

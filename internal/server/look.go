@@ -19,7 +19,7 @@ import (
 	"github.com/hapax-id/hapax/store/witness"
 )
 
-// A Finding is what Look has found of one part of a server that would be started.
+// A Finding is the result of Look for one part of a server that would be started.
 type Finding struct {
 	Verdict Verdict
 	Part    string // "configuration", "environment", "address", "data directory", "witness" or "store"
@@ -27,7 +27,7 @@ type Finding struct {
 	Code    hapax.Code // of the error, where what is blocked is the store or the witness
 }
 
-// partEnvironment is what Look says of variables that look like settings.
+// partEnvironment is the part of Look about variables that look like settings.
 const partEnvironment = "environment"
 
 // A Verdict says what a finding means for a start.

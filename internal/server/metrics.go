@@ -19,7 +19,7 @@ var (
 // otherTokens is the label of the tokens that have none of their own.
 const otherTokens = "_other"
 
-// ownMetrics are those that the server knows beside its services.
+// ownMetrics are the server's metrics besides those of its services.
 type ownMetrics struct{ s *server }
 
 // Describe implements prometheus.Collector.

@@ -41,7 +41,7 @@ var systems = []mount.System{
 	redismongo.System,
 }
 
-// Systems returns them.
+// Systems returns the foreign systems.
 func Systems() []mount.System { return slices.Clone(systems) }
 
 // Imports returns the commands that read what a system was told, and that of sequences,
@@ -67,7 +67,7 @@ type Repeated = columns.Repeated
 // ScanOptions tell how to read a column.
 type ScanOptions = columns.ScanOptions
 
-// systemNames lists them.
+// systemNames lists the names of the foreign systems.
 func systemNames() string {
 	var names []string
 	for _, s := range systems {
@@ -83,7 +83,7 @@ type mounts struct {
 	host *mount.Host // nil: nothing was opened
 }
 
-// mounted is one of them.
+// mounted is the mount of one system.
 type mounted struct {
 	mount.Mount
 	doors []*door
@@ -147,7 +147,7 @@ func clone[T any](m map[string]T) map[string]T {
 	return maps.Clone(m)
 }
 
-// doors are those of all mounts.
+// doors returns the doors of all mounts.
 func (m *mounts) doors() (all []*door) {
 	for _, one := range m.all {
 		all = append(all, one.doors...)
@@ -155,7 +155,7 @@ func (m *mounts) doors() (all []*door) {
 	return all
 }
 
-// listen opens the addresses of their own.
+// listen opens the mounts' own addresses.
 func (m *mounts) listen(ctx context.Context, c Config) error {
 	for _, d := range m.doors() {
 		if err := d.listen(ctx, c); err != nil {
@@ -203,7 +203,7 @@ func (m *mounts) answer(c Config, own *service.Service, log *slog.Logger) error 
 	return nil
 }
 
-// routes are those of the main listener.
+// routes returns the mounts' routes on the main listener.
 func (m *mounts) routes() map[string]http.Handler {
 	all := map[string]http.Handler{}
 	for _, d := range m.doors() {
@@ -216,7 +216,7 @@ func (m *mounts) routes() map[string]http.Handler {
 	return all
 }
 
-// paths are those of the routes of the main listener.
+// paths returns the paths of the mounts' routes on the main listener.
 func (m *mounts) paths() (all []string) {
 	for _, d := range m.doors() {
 		if d.listener == nil {
@@ -310,7 +310,7 @@ func (c Config) shownMounts() map[string]map[string]any {
 	return all
 }
 
-// mountEndpoints are the addresses of their own of the systems that are on.
+// mountEndpoints returns the own addresses of the systems that are on.
 func (c Config) mountEndpoints() (all []endpoint) {
 	_ = c.eachMount(func(s mount.Settings) error {
 		for _, d := range s.Doors() {

@@ -14,7 +14,7 @@ import (
 	"github.com/hapax-id/hapax/store/driver"
 )
 
-// How tells OpenPlain what is to be done with a store.
+// How tells OpenPlain what to do with a store.
 type How int
 
 // The ways to open a store.

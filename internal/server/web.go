@@ -103,7 +103,7 @@ func (s *server) gated(l net.Listener, policy *auth.Policy) net.Listener {
 	})
 }
 
-// crowded tells of a connection that was refused.
+// crowded reports a connection that was refused.
 func (s *server) crowded() {
 	s.config.crowded()
 	s.service.Happened(health.AlarmConnections, "connections are refused: there are as many as the settings, or the limit on open files, allow")

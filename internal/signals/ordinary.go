@@ -1,6 +1,6 @@
 package signals
 
-// passing are what ends by itself, or is for the caller to change.
+// passing are troubles that end by themselves, or that the caller has to mend.
 var passing = []Trouble{
 	{
 		ID: "bad-request", Title: "What the caller asked for cannot be",
@@ -51,7 +51,7 @@ var passing = []Trouble{
 	},
 }
 
-// ordinary is what is told and needs nothing.
+// ordinary are messages that need no action.
 var ordinary = []Trouble{
 	{
 		ID: "informs", Title: "What happens in ordinary use",

@@ -32,32 +32,32 @@ type Trouble struct {
 // Troubles returns the whole table, in the order of the runbook: by harm.
 func Troubles() []Trouble { return slices.Clone(troubles) }
 
-// runbook is where the table is told in full.
+// runbook is the page with the whole table.
 const runbook = "docs/runbook.md#"
 
-// SeeCode returns where the runbook tells of an error code; "" if it does not.
+// SeeCode returns the place in the runbook for an error code; "" if there is none.
 func SeeCode(code string) string { return see(byCode[code]) }
 
-// SeeMessage returns where the runbook tells of a message of the log.
+// SeeMessage returns the place in the runbook for a message of the log.
 func SeeMessage(message string) string { return see(byMessage[message]) }
 
-// SeeLine returns where the runbook tells of a line of the log. The code of an error that
-// it tells of decides: the same trouble is told by many lines, and by answers that have
-// the code alone. A line without one is known by its message.
+// SeeLine returns the place in the runbook for a line of the log. The code of an error in the
+// line decides: many lines report the same trouble, and answers have the code alone. A line
+// without a code is known by its message.
 func SeeLine(message, code string) string { return cmp.Or(SeeCode(code), SeeMessage(message)) }
 
-// SeeAlarm returns where the runbook tells of an alarm.
+// SeeAlarm returns the place in the runbook for an alarm.
 func SeeAlarm(alarm string) string { return see(byAlarm[alarm]) }
 
-// SeeCause returns where the runbook tells of an alarm whose cause is an error with this
-// code, which decides; empty: no error is.
+// SeeCause returns the place in the runbook for an alarm whose cause is an error with this code,
+// which decides; empty: the cause is no error.
 func SeeCause(alarm, code string) string { return cmp.Or(SeeCode(code), SeeAlarm(alarm)) }
 
-// CheckOf returns the command that looks into what the runbook tells of at a place; "" if
+// CheckOf returns the command that looks into the trouble at a place in the runbook; "" if
 // there is none.
 func CheckOf(see string) string { return checks[strings.TrimPrefix(see, runbook)] }
 
-// SeeAlert returns where the runbook tells of an alert.
+// SeeAlert returns the place in the runbook for an alert.
 func SeeAlert(alert string) string { return see(byAlert[alert]) }
 
 func see(id string) string {

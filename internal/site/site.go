@@ -37,7 +37,7 @@ var styles []byte
 //go:embed search.js
 var search []byte
 
-// source is where files are seen that are no pages.
+// source is where links to files that are no pages lead.
 const source = "https://github.com/hapax-id/hapax/blob/main/"
 
 // Tables align by an attribute, because a Content-Security-Policy forbids styles within a

@@ -243,7 +243,7 @@ func killAll(left func() []int) bool {
 	}
 }
 
-// A proc is a process as /proc tells of it.
+// A proc is a process as /proc shows it.
 type proc struct {
 	pid, parent, session int
 	dog                  bool // a watchdog

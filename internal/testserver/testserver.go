@@ -380,7 +380,7 @@ func failing(svc *service.Service, f Fault) http.Handler {
 	})
 }
 
-// limited returns a request for no more than so many numbers.
+// limited returns a request for at most that many numbers.
 func limited(body []byte, most int64) []byte {
 	object, ok := asJSON(body).(map[string]any)
 	if !ok {

@@ -158,7 +158,7 @@ func setValue(d *hapaxv1.ErrorDetail, value any) {
 	d.Field, d.Allowed = clean(d.Field, maxText), clean(d.Allowed, maxText)
 }
 
-// A NoAnswerError tells of a call that no server of hapax answered. It matches
+// A NoAnswerError is the error of a call that no server of hapax answered. It matches
 // hapax.ErrStoreUnavailable.
 type NoAnswerError struct {
 	Server string // its URL

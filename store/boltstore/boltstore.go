@@ -144,7 +144,7 @@ func openStore(ctx context.Context, path string, opts Options, identify identifi
 	return s, nil
 }
 
-// errLooks is why a store that was opened with Options.Look grants nothing.
+// errLooks refuses grants of a store that was opened with Options.Look.
 var errLooks = fmt.Errorf("%w: it was opened to be looked at only", hapax.ErrNotSupported)
 
 // openFile opens and locks the file.

@@ -249,7 +249,7 @@ type WouldChangeError struct {
 
 func (w *WouldChangeError) Error() string { return "opening the store would change it: " + w.What }
 
-// NewStore is what opening does where there is no store.
+// NewStore is the change that opening makes where there is no store.
 const NewStore = "there is no store yet; one is made"
 
 // A Swap is one row of SwapRows: see SwapRow of [Rows].

@@ -147,7 +147,7 @@ func (s *space) Get(ctx context.Context, _ driver.Freshness, keys ...driver.Key)
 	return cells, nil
 }
 
-// rows are what was found at one look.
+// rows are the documents that one read has found.
 type rows map[driver.Key]document
 
 func (r rows) cell(key driver.Key) driver.Cell { return driver.Cell{Value: r[key].Value, Known: true} }

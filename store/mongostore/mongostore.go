@@ -310,7 +310,7 @@ func (s *Store) probe(ctx context.Context) error {
 	return nil
 }
 
-// hello is what a server tells about itself.
+// hello holds the fields of a server's hello that we check.
 type hello struct {
 	SetName   string    `bson:"setName"`
 	Msg       string    `bson:"msg"`

@@ -63,7 +63,7 @@ func (s *space) primary(ctx context.Context) (string, error) {
 	})
 }
 
-// isRouter is what a router of a sharded cluster says.
+// isRouter is the msg in the hello of a sharded cluster's router.
 const isRouter = "isdbgrid"
 
 // topologyVersion tells the process that has answered.

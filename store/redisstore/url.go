@@ -138,7 +138,7 @@ func database(err error, u url.URL, q url.Values) (name string, ok bool) {
 	return strings.Trim(u.Path, "/"), true
 }
 
-// parameters are those that a URL may have, by the form of their values.
+// parameters are the parameters that a URL may have, by the form of their values.
 var parameters = []struct {
 	form  string
 	names []string

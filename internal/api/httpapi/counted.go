@@ -69,7 +69,7 @@ func (w *statusWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// Failed notes that the answer tells of an error, whatever its status.
+// Failed notes that the answer reports an error, whatever its status.
 func (w *statusWriter) Failed() { w.failed = true }
 
 // Flush implements http.Flusher, which streams look for.

@@ -19,7 +19,7 @@ import (
 	"github.com/hapax-id/hapax/internal/service"
 )
 
-// scratch is what a number route works in.
+// scratch is the working memory of a number route.
 type scratch struct {
 	ids []hapax.ID
 	buf []byte

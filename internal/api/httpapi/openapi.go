@@ -5,7 +5,7 @@ import (
 	"net/http"
 )
 
-// document tells of the routes as OpenAPI 3.1. A test holds it to them.
+// document describes the routes in OpenAPI 3.1. A test compares the two.
 //
 //go:embed openapi.json
 var document []byte

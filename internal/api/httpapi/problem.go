@@ -303,7 +303,7 @@ func takenApart(body []byte) error {
 	return nil
 }
 
-// badBody is why a body cannot be read.
+// badBody returns the error of a body that cannot be read.
 func badBody(want string, err error) error {
 	if errors.Is(err, io.EOF) {
 		return &hapax.ValueError{Field: "body", Value: "", Allowed: want, Err: hapax.ErrInvalidArgument}

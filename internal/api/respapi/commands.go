@@ -153,8 +153,8 @@ func (c *conn) run(args [][]byte, frame, after []byte) int {
 }
 
 // perform answers a command and, if it is an INCR, those after it that are the
-// same. It returns how many it answered. The frame is the command as it came, and
-// after is what came after it.
+// same. It returns how many it answered. frame is the command as it was received, and
+// after the bytes behind it.
 func (c *conn) perform(args [][]byte, frame, after []byte) int {
 	name := args[0]
 	c.route = c.srv.routes[nil]

@@ -31,8 +31,8 @@ const (
 // phaseBits is how many bits of a connection's state are its phase.
 const phaseBits = 2
 
-// scratch is what a connection works with while it has something to answer. They
-// are shared, so that few are in use and those stay in the processor's caches.
+// scratch is the working memory of a connection that has something to answer. Connections
+// share them, so that few are in use and those stay in the processor's caches.
 type scratch struct {
 	in   []byte
 	out  []byte

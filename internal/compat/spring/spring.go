@@ -70,7 +70,7 @@ func Is(path, route string) bool {
 	return ok && (rest == "" || rest == "/" || rest[0] == '.' && !strings.Contains(rest, "/"))
 }
 
-// Failed tells who counts answers that this one is an error, whatever its status.
+// Failed has this answer counted as an error, whatever its status.
 func Failed(w http.ResponseWriter) {
 	if counts, ok := w.(interface{ Failed() }); ok {
 		counts.Failed()
