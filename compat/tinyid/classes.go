@@ -30,7 +30,7 @@ func cutLine(line string) (c class, bizType string, ok bool) {
 	return c, parts[3], err == nil && err2 == nil && c.delta > 0
 }
 
-// class returns what the row of one database issues. It is read where it is not
+// class returns the class of one database's row. It is read where it is not
 // known, and the row compared with the marks of other classes that share numbers
 // with it: those of the row before somebody changed it.
 func (s *Store) class(ctx context.Context, i int, tag string) (class, error) {
@@ -84,7 +84,7 @@ func (m marked) of(r *row) int64 {
 	return most
 }
 
-// learn remembers what a row issues, which is to be compared.
+// learn remembers a row's class, which must then be compared.
 func (s *Store) learn(i int, r *row) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -157,7 +157,7 @@ func newStore(opts Options) *Store {
 	return s
 }
 
-// A row is what a row of tiny_id_info tells.
+// A row is a row of tiny_id_info.
 type row struct {
 	id                                       int64
 	bizType                                  string
@@ -339,7 +339,7 @@ func (s *Store) allocate(ctx context.Context, i int, tag string, n int64) (hapax
 	return hapax.Allocation{}, &raceError{tag, raceAttempts}
 }
 
-// A raceError tells that others were faster each time, until no tries or no time was left.
+// A raceError is the error of a call that lost each race until no tries or no time was left.
 type raceError struct {
 	tag  string
 	lost int
@@ -526,7 +526,7 @@ func (s *Store) CreateTag(_ context.Context, tag hapax.Tag, _ hapax.CreateMode) 
 		hapax.ErrNotSupported, mysqldb.Quote(tag.Name), max(tag.Start, 1)-1, max(tag.Start, 1)-1, max(tag.Step, 1)*max(tag.Delta, 1), max(tag.Delta, 1), tag.Remainder)
 }
 
-// Tag returns a biz_type as the first database that has it tells.
+// Tag returns a biz_type from the first database that has it.
 func (s *Store) Tag(ctx context.Context, name string) (hapax.Tag, error) {
 	if err := hapax.ValidateName("tag", name); err != nil {
 		return hapax.Tag{}, err

@@ -31,7 +31,7 @@ func TryLock(path string) (io.Closer, error) {
 	return f, nil
 }
 
-// Lock is TryLock, and waits for whoever holds the lock until the context ends.
+// Lock is TryLock, but waits for the holder of the lock until the context ends.
 func Lock(ctx context.Context, path string) (io.Closer, error) {
 	// A lock that blocks cannot be given up, so this asks again and again.
 	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {

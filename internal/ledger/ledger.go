@@ -48,7 +48,7 @@ const (
 	Prefix = "grants"
 )
 
-// What a record tells.
+// The kinds of records.
 const (
 	Granted  = "grant"
 	Extended = "extend"
@@ -153,7 +153,7 @@ func (l *Ledger) Stats() journal.Stats {
 	return l.journal.Stats()
 }
 
-// Ready tells why no grant may be taken, if the ledger is a required one that
+// Ready returns why no grant may be taken, if the ledger is a required one that
 // cannot be written.
 func (l *Ledger) Ready() error {
 	if l == nil || !l.opts.Required {

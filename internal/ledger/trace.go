@@ -42,7 +42,7 @@ type Candidate struct {
 	Recording Recording
 }
 
-// A Recording tells whether the history sees what is issued on a line.
+// A Recording says whether the history sees what is issued on a line.
 type Recording int
 
 // The ways to record a line.
@@ -267,7 +267,7 @@ func (t *judgment) granted(c Candidate, l api.TraceLine, g api.TraceGrant) (api.
 	return api.VerdictGranted, to + "; whether it was issued is not known: the history does not have it, and which tags it records is known only to a server that runs"
 }
 
-// reach tells where the ledger is no proof.
+// reach says where the ledger is no proof.
 func (t *judgment) reach() string {
 	switch {
 	case t.Ledger.Since == nil:

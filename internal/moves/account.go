@@ -11,7 +11,7 @@ import (
 	"github.com/hapax-id/hapax"
 )
 
-// An Account tells what becomes of a foreign system's settings, so that nothing is
+// An Account says what becomes of a foreign system's settings, so that nothing is
 // lost unseen: each setting is carried over, or noted, or refused. The zero value is
 // ready to use.
 type Account struct {
@@ -49,7 +49,7 @@ func (a *Account) Note(text string, names ...string) {
 	}
 }
 
-// Refusef tells why a setting cannot be carried over, and what to do.
+// Refusef notes why a setting cannot be carried over, and what to do.
 func (a *Account) Refusef(name, format string, args ...any) {
 	a.refused = append(a.refused, name+": "+fmt.Sprintf(format, args...))
 }
