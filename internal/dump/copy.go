@@ -21,10 +21,10 @@ import (
 
 // CopyOptions tell how a store is copied.
 type CopyOptions struct {
-	Anew bool         // the copy that the store is retired for was given up, says an operator
-	Tell func(string) // what is done now
+	Anew bool         // an operator states that the earlier copy was given up
+	Tell func(string) // receives what was found and done, step by step
 
-	// At is the place with a URL without secrets, to be looked at: of the copy that was given up.
+	// At returns the place at a URL without secrets: that of the copy that was given up, to be looked at.
 	At func(url string) (Place, error)
 
 	// Answers reports whether an error of looking there is the answer of a store that is there.
@@ -133,7 +133,7 @@ func Copy(ctx context.Context, from, to Place, o CopyOptions) (sum Summary, err 
 
 // noteWhole has a retired store say that its copy is whole.
 func noteWhole(ctx context.Context, s Store, r driver.Retirement) error {
-	if r.Whole { // by an attempt before
+	if r.Whole { // by an earlier attempt
 		return nil
 	}
 	was := r.Encode()
@@ -157,7 +157,7 @@ func beaten(err error, to Place) error {
 	return fmt.Errorf("%w: that copy was first; what this one has begun in %s serves nobody, and may be removed", err, to.URL)
 }
 
-// givenUp refuses to copy anew where the copy before can be found: it may be finished, and in use.
+// givenUp refuses to copy anew where the earlier copy can be found: it may be finished, and in use.
 func givenUp(ctx context.Context, gone driver.Retirement, to Place, o CopyOptions) error {
 	if gone.Whole {
 		return fmt.Errorf("%w: that copy was whole, and may have been used: no other one is made. Where its rows are lost, put its backup back, or empty its place: the nodes that used it make it anew", gone.Err())
@@ -218,7 +218,7 @@ func copying(id, number string) string { return fmt.Sprintf(copyText, id, number
 
 var copied = regexp.MustCompile(`, copy ([0-9A-Za-z]{1,40});`)
 
-// copyOf returns which copy of a store closes one; empty: none.
+// copyOf returns the random text of the copy of a store that closes another one; empty: none does.
 func copyOf(id, closed string) string {
 	m := copied.FindStringSubmatch(closed)
 	if m == nil || closed != copying(id, m[1]) {
@@ -321,7 +321,7 @@ func wentOn(ctx context.Context, before, after Store) (later *driver.Retirement,
 	return later, err
 }
 
-// retire retires a store, unless an attempt before has, and returns what it says.
+// retire retires a store, unless an earlier attempt has, and returns its retirement.
 func retire(ctx context.Context, s Store, gone *driver.Retirement, r driver.Retirement) (driver.Retirement, error) {
 	if gone != nil && gone.Copy == r.Copy {
 		return *gone, nil

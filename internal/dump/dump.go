@@ -17,7 +17,7 @@ import (
 // page is how many rows are read, or written, at a time.
 const page = 100
 
-// A Store is one that can be dumped and restored: all that stand on [driver.Base].
+// A Store can be dumped and restored, as all on [driver.Base] can.
 type Store interface {
 	driver.Store
 	driver.Rows

@@ -88,7 +88,7 @@ func fenceOf(closed string) []byte {
 	}{closed})
 }
 
-// shut raises the fence that the rows are loaded under, unless an attempt before has.
+// shut raises the fence that the rows are loaded under, unless an earlier attempt has.
 func (t target) shut(ctx context.Context) error {
 	fence, err := t.Row(ctx, driver.TableFence, driver.RowFence)
 	if err != nil || string(fence) == string(t.fence) {

@@ -18,7 +18,7 @@ type identifier func(*os.File) (identity, error)
 // identify tells the identity of a file on this machine.
 func identify(file *os.File) (identity, error) { return fileid.Of(file) }
 
-// copied tells what differs, and what to do about it.
+// copied returns the error of a copied file: what differs, and what to do about it.
 func copied(path string, diff []string) error {
 	return fmt.Errorf("%w: %s: %s; if the original will never be used again, raise every mark with: hapax adopt --data DIR", hapax.ErrStoreCopied, path, strings.Join(diff, ", "))
 }

@@ -218,9 +218,9 @@ func resultOf(step driver.Step, reply *clientv3.TxnResponse) driver.Result {
 	return r
 }
 
-// primaryOf is the cluster and the term of its leader. Who starts a member anew that stands on a
-// copy, alone or with a majority, makes for an election, and the term, which is durable before
-// anybody leads in it, grows with each. The member that has answered is not part of it: any one
+// primaryOf returns the cluster and the term of its leader. A member that is started anew on a
+// copy, alone or with a majority, causes an election, and the term, which is durable before a
+// member leads in it, grows with each. The member that has answered is not part of it: any one
 // answers for the majority, and the client asks them in turn. It takes the term from the last
 // change that it has carried out, at the latest the first of the leader that has this one.
 func primaryOf(h *pb.ResponseHeader) string {

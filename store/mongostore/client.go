@@ -10,7 +10,7 @@ import (
 )
 
 // NewDatabase returns the database that the URL of a store names, for other data kept in
-// MongoDB. It connects at its first use; who takes it disconnects its Client. Errors are a
+// MongoDB. It connects at its first use; the caller must disconnect its Client. Errors are a
 // *hapax.ValueError, which never quotes a password, but for names that DNS does not
 // resolve.
 func NewDatabase(url string, timeout time.Duration) (*mongo.Database, error) {

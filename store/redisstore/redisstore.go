@@ -37,7 +37,7 @@
 // # What is gone
 //
 // Redis may lose single keys, by eviction or by hand. A tag that is in the index and has no key is a lost line.
-// Who has chosen a floor for it removes it from the index (ZREM) and creates it again;
+// An operator who has chosen a floor for it removes it from the index (ZREM) and creates it again;
 // healing makes it anew. An index that lacks the empty name was lost itself.
 //
 // The store's field rows counts the rows; when the hash or the sorted set has
