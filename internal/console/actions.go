@@ -25,7 +25,7 @@ var done = map[string]string{
 
 func doneText(v *visit) string { return done[v.URL.Query().Get("done")] }
 
-// A createForm is what the form to create a tag holds.
+// A createForm holds the fields of the form to create a tag.
 type createForm struct {
 	Name, Kind, Step, MinStep, MaxStep, Start, Delta, Remainder, Pool, Code, Zone string
 }
@@ -96,7 +96,7 @@ func parseNumber(field, text string) (*int64, error) {
 	return &n, nil
 }
 
-// may checks that the caller may change something, and writes down a refused one.
+// may checks that the caller may change something, and records a refusal.
 func (c *Console) may(v *visit, action string, p auth.Permission, name string) error {
 	err := v.caller.Allow(p, name)
 	if err != nil {
@@ -105,7 +105,7 @@ func (c *Console) may(v *visit, action string, p auth.Permission, name string) e
 	return err
 }
 
-// A creation is what would come of the form to create a tag.
+// A creation is the outcome of the form to create a tag.
 type creation struct {
 	Tag     hapax.Tag
 	Code    string

@@ -121,7 +121,7 @@ func paths(values []float64, top float64, width, height int) (line, area string)
 // place writes a place in a drawing.
 func place(v float64) string { return strconv.FormatFloat(math.Round(v*10)/10, 'f', -1, 64) }
 
-// slots adds up what the nodes say of a range. The last one is of the time that is
+// slots adds up the nodes' samples of a range. The last one is of the time that is
 // returned; NaN stand where no node says anything.
 func slots(nodes []nodeView, chosen int, now time.Time) (at time.Time, rates, took []float64) {
 	every := ranges[chosen].every
@@ -165,7 +165,7 @@ func slots(nodes []nodeView, chosen int, now time.Time) (at time.Time, rates, to
 	return time.Unix(newest, 0), rates, took
 }
 
-// past returns what a node says of a range.
+// past returns a node's samples of a range.
 func (f *facts) past(chosen int) []sample {
 	switch {
 	case chosen == 0:

@@ -6,7 +6,7 @@
 //	             the form that   a page that says
 //	             takes a token   what is needed
 //
-// Who comes with a token in a header, or a certificate that stands for one, needs no form.
+// A visitor with a token in a header, or a certificate that stands for one, needs no form.
 // Others show a token once and get a session, a signed cookie that names the token's
 // digest: the token is looked up with each request, so that its end ends the session.
 // A browser sends the cookie with requests that a page of another origin made, too, for
@@ -35,7 +35,7 @@ import (
 // Prefix is where the pages are.
 const Prefix = "/console/"
 
-// Options are what a console is made from. Service and Fleet are required.
+// Options are the parts of a console. Service and Fleet are required.
 type Options struct {
 	Service *service.Service
 	Policy  *auth.Policy // may be nil
@@ -145,7 +145,7 @@ func redirect(w http.ResponseWriter, to string) {
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// A visit is a request of somebody who may see the console.
+// A visit is a request of a visitor who may see the console.
 type visit struct {
 	*http.Request
 	w       http.ResponseWriter
@@ -189,7 +189,7 @@ func (c *Console) admit(r *http.Request) (v *visit, done func(), err error) {
 // A page answers a visit.
 type page func(v *visit) error
 
-// shown returns the handler of a page for those who may see it.
+// shown returns the handler of a page for visitors who may see it.
 func (c *Console) shown(p page) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		v, done, err := c.admit(r)

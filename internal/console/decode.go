@@ -119,7 +119,7 @@ func sharedQuery(form url.Values) string {
 	return q.Encode()
 }
 
-// decode fills in the rows.
+// decode decodes the pasted text into rows.
 func (c *Console) decode(ctx context.Context, b *decoderBody, nodes []nodeView) error {
 	// Numbers are pasted from columns and from lists in JSON or SQL.
 	words := strings.FieldsFunc(b.Text, func(r rune) bool { return strings.ContainsRune(" \t\r\n,;\"'[]", r) })
@@ -276,7 +276,7 @@ func guess(ids []hapax.ID, layouts []string, now time.Time) hapax.Layout {
 	return best
 }
 
-// bound says which numbers a range of time has, for a query of a database.
+// bound computes the numbers of a range of time, for a query of a database.
 func (b *decoderBody) bound(svc *service.Service) error {
 	l, err := svc.Layout(cmp.Or(b.Layout, b.Used))
 	if err != nil {

@@ -74,7 +74,7 @@ func (c *Console) showFence(v *visit, status int, b fenceBody) error {
 	return nil
 }
 
-// statement returns the command that says the same as the form.
+// statement returns the command that states the same as the form.
 func (c *Console) statement(b fenceBody) string {
 	words := []string{"adopt"}
 	if b.Node != "" {

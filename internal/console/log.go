@@ -173,7 +173,7 @@ func (e *Entry) repeats(old *Entry) bool {
 	return e.Text == old.Text && e.About == old.About && e.Level == old.Level && e.Audit == old.Audit
 }
 
-// last returns up to so many entries, the newest first.
+// last returns up to most entries, the newest first.
 func (l *Log) last(most int) []Entry {
 	if l == nil {
 		return nil

@@ -24,7 +24,7 @@ const (
 	silentAfter = 5 * time.Second
 )
 
-// heard keeps what the other nodes said of themselves.
+// heard keeps the other nodes' accounts of themselves.
 type heard struct {
 	mu   sync.Mutex // guards the fields below
 	last []nodeView
@@ -70,10 +70,10 @@ func (n nodeView) Class() string {
 	return "good"
 }
 
-// Called returns a name to show.
+// Called returns the node's name as pages show it.
 func (n nodeView) Called() string { return shown(cmp.Or(n.Name, n.Address, n.Row)) }
 
-// shown returns a text as a page can hold it: whoever writes a row chooses its length.
+// shown returns a text as a page can hold it: the writer of a row chooses its length.
 func shown(text string) string {
 	if runes := []rune(text); len(runes) > maxCalled {
 		return string(runes[:maxCalled/2]) + "…" + string(runes[len(runes)-maxCalled/2:])

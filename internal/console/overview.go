@@ -61,7 +61,7 @@ type nodeAlarm struct {
 	Link string // to the page of its subject; empty where there is none
 }
 
-// aboutLink returns where the console has what an alarm is about.
+// aboutLink returns the link to the page about an alarm's subject.
 func aboutLink(nodes []nodeView, alarm, about string) string {
 	kind := api.KindTag
 	switch alarm {
@@ -91,7 +91,7 @@ func uses(nodes []nodeView, kind, name string) bool {
 	})
 }
 
-// pageOf returns where the console has a tag or a pool.
+// pageOf returns the link to the page of a tag or a pool.
 func pageOf(kind, name string) string {
 	switch {
 	case name == "":
@@ -102,7 +102,7 @@ func pageOf(kind, name string) string {
 	return "tag?" + url.Values{"name": {name}}.Encode()
 }
 
-// A trouble is what keeps something from being issued, and what to do.
+// A trouble is a reason why something cannot be issued, and what to do.
 type trouble struct {
 	Class, Node, What, Why, Code string
 	Command                      string
@@ -162,7 +162,7 @@ func together[T any, K comparable](all []T, key func(*T) (*string, K)) (merged [
 	return merged
 }
 
-// add takes what a node says into the whole.
+// add adds a node's account to the whole.
 func (b *overviewBody) add(n nodeView, nodes []nodeView) {
 	f := n.Facts
 	b.Rate += f.Rate
@@ -234,7 +234,7 @@ func nodesOf(ready, all int) string {
 	return fmt.Sprintf("%d of %d nodes can", ready, all)
 }
 
-// troublesOf returns what is wrong with a node.
+// troublesOf returns a node's troubles.
 func (c *Console) troublesOf(n nodeView) (all []trouble) {
 	if n.Facts == nil {
 		if n.State == "silent" && (n.Seen == 0 || n.Seen > mournFor) { // it is gone, and others have what it knew
@@ -306,7 +306,7 @@ func standing(state string) string {
 	return state
 }
 
-// silence is the trouble with a node that tells nothing.
+// silence returns the trouble of a node that does not answer.
 func (c *Console) silence(n nodeView) trouble {
 	t := trouble{Class: "bad", Node: n.Called(), What: "dead: no heartbeat, no answer", Why: n.Err, Command: c.at("nodes")}
 	if n.Alive {

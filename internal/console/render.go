@@ -118,7 +118,7 @@ func (c *Console) render(w http.ResponseWriter, status int, name string, v view)
 	_, _ = w.Write(b.Bytes()) // an error means that the client has disconnected
 }
 
-// refuse tells what is wrong, on a page.
+// refuse answers with a page that says what is wrong.
 func (c *Console) refuse(w http.ResponseWriter, _ *http.Request, v *visit, status int, err error) {
 	out := view{Title: http.StatusText(status), Bare: true, Error: messageOf(err)}
 	if v != nil {

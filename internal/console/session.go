@@ -37,7 +37,7 @@ type sessions struct {
 	kept keptSessions
 }
 
-// keptSessions is what the file holds.
+// keptSessions is the content of the file.
 type keptSessions struct {
 	Key   []byte           `json:"key"`
 	Ended map[string]int64 `json:"ended"` // by ID: when the cookie ends anyway
@@ -132,7 +132,7 @@ func (s *sessions) parse(r *http.Request) (id, badge string, ends int64) {
 	return parts[0], parts[1], ends
 }
 
-// badge returns whose session a request has; empty for none.
+// badge returns the digest of the token in a request's session; empty for none.
 func (s *sessions) badge(r *http.Request) string {
 	_, badge, _ := s.parse(r)
 	return badge

@@ -43,7 +43,7 @@ func permissionOf(pattern string) auth.Permission {
 	return auth.ListPools // and whatever is forgotten here: for administrators of everything
 }
 
-// guarded returns a handler that answers only those who may use the route.
+// guarded returns a handler that answers only callers that may use the route.
 func (a *restAPI) guarded(pattern string, h http.HandlerFunc) http.HandlerFunc {
 	if a.opts.Policy == nil || public[pattern] {
 		return h
@@ -66,8 +66,8 @@ func from(r *http.Request, caller *auth.Caller) *http.Request {
 	return r.WithContext(auth.NewContext(r.Context(), caller, r.RemoteAddr))
 }
 
-// admit returns who makes a request, if they may, and counts it until End; nil if
-// it was answered with an error.
+// admit returns the caller of a request, if it is permitted, and counts it until End; nil
+// if it was answered with an error.
 func (a *restAPI) admit(w http.ResponseWriter, r *http.Request, permission auth.Permission, name string) *auth.Caller {
 	caller, err := a.opts.Policy.Enter(r.Context(), r.RemoteAddr, r.Header["Authorization"])
 	if err == nil {
@@ -104,7 +104,7 @@ func setHints(header http.Header, status int, err error) {
 	}
 }
 
-// retryAfter tells in whole seconds when it is worth to try again.
+// retryAfter returns in whole seconds when another try is worthwhile.
 func retryAfter(err error) string {
 	wait := time.Second
 	if e, ok := errors.AsType[*hapax.NoWorkerError](err); ok && !e.NextFree.IsZero() {

@@ -23,7 +23,7 @@ const (
 // unseenTime is how long a stranger's body may take.
 const unseenTime = 5 * time.Second
 
-// errBusy is for a request whose body there is no memory for.
+// errBusy refuses a request for whose body there is no memory.
 var errBusy = fmt.Errorf("%w: too many bytes of requests' bodies are in flight; try again", api.ErrLimitExceeded)
 
 // A budget counts bytes of bodies.
@@ -118,7 +118,7 @@ func (w *bodyWriter) Flush() {
 // Unwrap is for http.ResponseController.
 func (w *bodyWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// A measuredBody is one whose length is known when it has been read.
+// A measuredBody is a body whose length is known only once it has been read.
 type measuredBody struct {
 	io.ReadCloser
 	rest *bodyWriter

@@ -70,8 +70,8 @@ type FrontOptions struct {
 	// Conn returns what a connection counts for: the tokens that are used on it.
 	Conn func(net.Conn) *auth.Conn
 
-	// Paths are those of the handler that it is asked for by the front, too, and what
-	// begins with them. Its answers there fit into memory, and it leaves requests as they are.
+	// Paths are the paths, and beginnings of paths, for which the front asks the handler, too.
+	// Its answers there fit into memory, and it does not change requests.
 	Paths []string
 
 	// Logger receives panics.
@@ -169,7 +169,7 @@ func (f *Front) Accept() (net.Conn, error) {
 func (f *Front) Close() error {
 	var err error
 	f.once.Do(func() {
-		// Under the lock: whoever is enlisted later is turned away, and whoever was is woken below.
+		// Under the lock: connections that are enlisted later are turned away, earlier ones are woken below.
 		f.mu.Lock()
 		close(f.done)
 		f.mu.Unlock()
@@ -339,7 +339,7 @@ func (c *replayed) Read(p []byte) (int, error) {
 // NetConn returns the connection below, whose gate.Pass it has.
 func (c *replayed) NetConn() net.Conn { return c.Conn }
 
-// replayedTLS is that over TLS: by its method ConnectionState, net/http knows it as such.
+// replayedTLS is a replayed connection over TLS: its method ConnectionState tells net/http so.
 type replayedTLS struct {
 	*tls.Conn
 	replayed replayed

@@ -53,7 +53,7 @@ func newFrontConn(life context.Context, api *restAPI, nc net.Conn, conn *auth.Co
 	return c
 }
 
-// calledBy notes who makes the requests from here on.
+// calledBy notes the caller of the requests from here on.
 func (c *frontConn) calledBy(caller *auth.Caller) {
 	c.caller, c.tag = caller, ""
 	c.client = hangup.NewContext(auth.NewContext(c.life, caller, c.address), gate.Bare(c.nc))
@@ -146,7 +146,7 @@ func (c *frontConn) one(in []byte) (size int) {
 	return size
 }
 
-// enter reports whether the request is one of somebody who may make it, and counts it
+// enter reports whether the caller may make the request, and counts it
 // until End. Revoked and expired tokens are found by Begin, with each request.
 func (c *frontConn) enter(r frontRequest) bool {
 	policy := c.api.opts.Policy
@@ -183,7 +183,7 @@ var (
 	jsonHead = goodHead + typeJSON[0] + "\r\n"
 )
 
-// issue answers with the numbers of a request, or with why they cannot be had.
+// issue answers with the numbers of a request, or with the error.
 func (c *frontConn) issue(r frontRequest) {
 	switch {
 	case r.code:

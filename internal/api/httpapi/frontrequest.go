@@ -2,7 +2,7 @@ package httpapi
 
 import "bytes"
 
-// A frontRequest is one that the front may answer.
+// A frontRequest is a request that the front may answer.
 type frontRequest struct {
 	tag           []byte
 	count         int    // of numbers

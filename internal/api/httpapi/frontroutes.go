@@ -70,7 +70,7 @@ func (f *frontRoutes) parse(target []byte) bool {
 	return true
 }
 
-// readHeaders reads those of a request that may be the front's.
+// readHeaders reads the headers of a request that the front may answer.
 func (c *frontConn) readHeaders(in []byte) bool {
 	f := &c.routes
 	// The block ends with the empty line: the same bytes are the same headers, and no more of them.

@@ -68,10 +68,10 @@ type Options struct {
 	// that the browser calls cross-site. Set it where the listener is on loopback.
 	LoopbackOnly bool
 
-	// Hosts tells of a Host whether it is a name of this server. If it is given,
-	// the same is refused as with LoopbackOnly, but for those names. Set it where
-	// clients show nothing but certificates, or nothing: a web page can have a
-	// browser show that for it.
+	// Hosts reports whether a Host is a name of this server. If it is given, it
+	// refuses the same as LoopbackOnly, but for those names. Set it where clients
+	// show only certificates, or nothing: a web page can have a browser show these
+	// for it.
 	Hosts func(host string) bool
 
 	// Validity is how long a client may keep numbers that it takes ahead of use; default
@@ -247,7 +247,7 @@ const (
 	routeIDs  = "POST /v1/tags/{tag}/ids"
 )
 
-// routeName returns what metrics call a pattern.
+// routeName returns the name of a pattern in metrics.
 func routeName(pattern string) string {
 	if pattern == "/" {
 		return "other"

@@ -121,7 +121,7 @@ func (a *restAPI) postIDs(w http.ResponseWriter, r *http.Request) {
 	a.issue(w, r, count, asJSON)
 }
 
-// countInBody reads the count from a body; 0 if it does not tell. It answers and
+// countInBody reads the count from a body; 0 if it has none. It answers and
 // returns false if that fails.
 func (a *restAPI) countInBody(w http.ResponseWriter, r *http.Request) (count int, ok bool) {
 	switch mediaType(r) {

@@ -21,8 +21,8 @@ import (
 	"github.com/hapax-id/hapax/strategy"
 )
 
-// A problem is an error as RFC 9457 has it, with the stable code and what an
-// ErrorDetail of the RPC API carries.
+// A problem is an error in the form of RFC 9457, with the stable code and the fields of
+// an ErrorDetail of the RPC API.
 type problem struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
@@ -174,8 +174,8 @@ func title(code hapax.Code) string {
 	return string(code)
 }
 
-// detail returns what the client may know. What went wrong inside may name
-// hosts and files; it is in the log.
+// detail returns the part of an error that the client may know. Faults inside may name
+// hosts and files; they are in the log.
 func detail(err error, status int) string {
 	if durable.IsFull(err) {
 		return durable.FullText
@@ -230,7 +230,7 @@ func (a *restAPI) unrouted(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// maxBody bounds what is read of a request's body, in bytes.
+// maxBody bounds a request's body, in bytes.
 const maxBody = 64 << 10
 
 // decode reads a JSON body into v. It answers and returns false if that fails.

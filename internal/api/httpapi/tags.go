@@ -61,8 +61,8 @@ func (a *restAPI) answerTag(w http.ResponseWriter, r *http.Request, status int, 
 	writeJSON(w, status, define.Shown(t))
 }
 
-// putBody is what a tag should be; fields that are missing have their defaults
-// at creation and stay as they are in a change.
+// putBody is the wanted definition of a tag. Missing fields have their defaults
+// at creation, and do not change in a change.
 type putBody struct {
 	Kind    hapax.Kind `json:"kind"`
 	Start   *hapax.ID  `json:"start"`

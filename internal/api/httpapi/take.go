@@ -93,7 +93,7 @@ func (a *restAPI) take(w http.ResponseWriter, r *http.Request) {
 	a.answerNamed(w, r, answer)
 }
 
-// lend says what was leased.
+// lend describes a lease.
 func (t *takenJSON) lend(a hapax.Allocation) {
 	delta := max(1, a.Tag.Delta)
 	place := (max(0, a.Grant.Lo-a.Tag.Remainder) + delta - 1) / delta
@@ -165,7 +165,7 @@ type returnedJSON struct {
 	Returned int64 `json:"returned"`
 }
 
-// A receipt is all that a lease is handed back with, as one text that clients do not
+// A receipt is everything needed to hand a lease back, as one text that clients do not
 // look into. It is no proof but for the key: the store compares everything.
 type receipt struct {
 	lo, hi, from, token, delta int64
