@@ -12,5 +12,5 @@ func IsFull(err error) bool {
 	return slices.ContainsFunc([]error{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG}, func(target error) bool { return errors.Is(err, target) })
 }
 
-// FullText says to clients that a store is full, and what helps.
+// FullText tells clients that a store is full, and what helps.
 const FullText = "the disk under the store is full: make room, and numbers are granted again by themselves"

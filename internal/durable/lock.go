@@ -10,11 +10,12 @@ import (
 	"time"
 )
 
-// ErrLocked means that somebody else holds a lock.
+// ErrLocked means that another process holds a lock.
 var ErrLocked = errors.New("it is locked by another process")
 
 // TryLock takes an exclusive lock on a file, which it creates if need be, until it
-// is closed. Where the system can tell, a link in its place is not followed. The system releases it when the process dies; the file stays. ErrLocked;
+// is closed. Where the system can tell, a link in its place is not followed. The system
+// releases the lock when the process dies; the file stays. ErrLocked;
 // errors.ErrUnsupported where files cannot be locked.
 func TryLock(path string) (io.Closer, error) {
 	// Only a file that is made here gets another owner: one that is there may be another name of root's own.

@@ -22,12 +22,12 @@ type Command struct {
 type Called struct {
 	Args []string
 
-	// Settings returns what the configuration says of the system; nil for nothing.
+	// Settings returns the system's settings in the configuration; nil for none.
 	Settings func() (Settings, error)
 
 	// Print prints one result: value with --json, or the cells as a row.
 	Print func(value any, cells ...string) error
 
-	// Say tells something beside the results.
+	// Say prints a message beside the results.
 	Say func(text string)
 }

@@ -44,7 +44,7 @@ type Host struct {
 	// Warned counts a driver's warning.
 	Warned func(code string)
 
-	// Explain says of a database that cannot be used what is the matter.
+	// Explain adds to the error of a database that cannot be used what is the matter.
 	Explain func(error) error
 
 	// Use are the pools of the server's own service. Worker IDs that a system gives are
@@ -63,7 +63,7 @@ type Host struct {
 	closers []func() error
 }
 
-// Defer has something closed when no service is left, the latest first.
+// Defer has end called when no service is left, the latest first.
 func (h *Host) Defer(end func() error) { h.closers = append(h.closers, end) }
 
 // Close closes what was deferred.
@@ -87,7 +87,7 @@ func (h *Host) Witness(system string) (*witness.Witness, error) {
 	return w, err
 }
 
-// Warn returns what tells operators of, and counts, what a driver warns of.
+// Warn returns the function that logs and counts a driver's warnings.
 func (h *Host) Warn(name string) func(code, message string) {
 	return func(code, message string) {
 		h.Warned(code)

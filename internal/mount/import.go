@@ -10,12 +10,12 @@ import (
 	"github.com/hapax-id/hapax/internal/moves"
 )
 
-// An Import is a command, hapax import NAME, that reads what a foreign system was told.
+// An Import is a command, hapax import NAME, that reads a foreign system's settings.
 type Import struct {
 	Use, Short, Example string
 
-	// Long tells what is read, and More what there is to know of the move to native
-	// tags, if what is read is Movable.
+	// Long says what is read, and More explains the move to native tags, if what is
+	// read is Movable.
 	Long, More string
 
 	// Flags adds the command's own. Positive are those of them of which a zero that is

@@ -35,7 +35,7 @@ type System struct {
 	Keys []Key    // of its settings
 	Env  []string // variables that it reads
 
-	// Import, if set, returns the command that reads what the system was told.
+	// Import, if set, returns the command that reads the system's settings.
 	Import func() *Import
 
 	// Commands, if set, returns the commands below hapax NAME, which Maintains describes.
@@ -62,9 +62,9 @@ type Key struct {
 // NewKey returns a Key.
 func NewKey(name, kind, standard, doc string) Key { return Key{name, kind, standard, doc} }
 
-// Settings are what the configuration says of a system.
+// Settings are a system's settings in the configuration.
 type Settings interface {
-	// Doors are where its clients come in.
+	// Doors returns the doors of its clients.
 	Doors() []Door
 
 	// Mount judges the settings without connecting to anything, and puts into the plan
@@ -78,12 +78,12 @@ type Mount interface {
 	// for in the background.
 	Open(ctx context.Context, h *Host) error
 
-	// Answer returns what answers at the doors, in their order, once the server's own
-	// service is there. Doors that nobody comes in by may be left out at the end.
+	// Answer returns the answers for the doors, in their order, once the server's own
+	// service is there. Unused doors may be left out at the end.
 	Answer(own *service.Service) ([]Answer, error)
 }
 
-// A Plan is what mounts are made for, and what they define.
+// A Plan holds the server's configuration for mounts, and what mounts define.
 type Plan struct {
 	Data   string                        // the data directory
 	Store  string                        // URL of the server's own store
@@ -172,7 +172,7 @@ type Owner interface {
 	OpenTable(ctx context.Context, o TableOptions) (Table, error)
 }
 
-// TableOptions are what the tables of a foreign system are opened with.
+// TableOptions are the options for opening the tables of a foreign system.
 type TableOptions struct {
 	Timeout time.Duration // of one answer
 	Witness *witness.Witness

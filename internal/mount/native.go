@@ -14,7 +14,7 @@ import (
 // has issued.
 type NativeTags struct{ svc *service.Service }
 
-// NewNativeTags returns those of a service.
+// NewNativeTags returns the native tags of a service.
 func NewNativeTags(svc *service.Service) NativeTags { return NativeTags{svc} }
 
 // Next issues a number of a tag.

@@ -120,7 +120,7 @@ func Unreadable(setting, path, allowed string, err error) error {
 	return &hapax.ValueError{Field: setting, Value: path, Allowed: fmt.Sprintf("%s: %v", allowed, err), Err: errors.Join(hapax.ErrInvalidArgument, err)}
 }
 
-// ReadBounded reads a file of so many bytes at most.
+// ReadBounded reads a file of at most that many bytes.
 func ReadBounded(path string, most int) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {

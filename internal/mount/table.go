@@ -18,11 +18,11 @@ import (
 	"github.com/hapax-id/hapax/store/witness"
 )
 
-// A NoStore is what a foreign system lacks of a store: it has no pools and no tags, none is
-// created by its first use, and the rest answers as a closed store does.
+// A NoStore is the part of a store that a foreign system lacks: it has no pools and no tags,
+// none is created by its first use, and the rest answers as a closed store does.
 type NoStore struct{ driver.Store }
 
-// NewNoStore returns one.
+// NewNoStore returns a NoStore.
 func NewNoStore() NoStore {
 	closed := memstore.New()
 	_ = closed.Close() // it has nothing to lose
@@ -86,7 +86,7 @@ func OpenRows[T Table](ctx context.Context, h *Host, system, name string, open f
 	return rows, svc, err
 }
 
-// AdoptCommand tells by which command an operator decides about a row that is refused,
+// AdoptCommand returns the command by which an operator decides about a refused row,
 // whose key stands for health.AdoptKey.
 func AdoptCommand(system string) string {
 	return "find out why the row went back, and run hapax adopt --foreign " + system + " " + health.AdoptKey

@@ -45,7 +45,7 @@ func arm(f *os.File, at time.Duration, flags int) error {
 	return errors.Join(err, os.NewSyscallError("timerfd_settime", failed))
 }
 
-// An alarm tells when a moment by the clock of now has come.
+// An alarm fires at a moment by the clock of now.
 type alarm struct {
 	c    chan struct{}
 	file *os.File
@@ -146,7 +146,7 @@ func newStepClock(test hapax.Clock) (stepClock, error) {
 // testPoll is how often a test's clock is looked at.
 const testPoll = 5 * time.Millisecond
 
-// steps tells of each time that the wall clock was set.
+// steps returns the channel that receives each time that the wall clock is set.
 func (s stepClock) steps() <-chan struct{} { return s.c }
 
 // step returns by how much the wall clock was set since the last call.

@@ -49,7 +49,7 @@ type reaper struct {
 	known map[int]chan int // by process ID: gets the status
 }
 
-// start starts a child and returns where its status will be told.
+// start starts a child and returns the channel that gets its status.
 func (r *reaper) start(path string, args []string, attr *syscall.ProcAttr) (pid int, ended <-chan int, err error) {
 	r.once.Do(func() {
 		died := make(chan os.Signal, 1)

@@ -169,7 +169,7 @@ func (t *Settings) open(ctx context.Context, o mount.TableOptions) (*tinyid.Stor
 	return tinyid.Open(ctx, urls, tinyid.Options{Timeout: o.Timeout, Witness: o.Witness, Warn: o.Warn})
 }
 
-// databases are those of TinyID, with the tokens in them.
+// databases are TinyID's databases, with the tokens in them.
 type databases struct {
 	*tinyid.Store
 	tokens *tinyid.Tokens

@@ -13,7 +13,7 @@ import (
 	"github.com/hapax-id/hapax/plan"
 )
 
-// An importing is what hapax import uid-generator is told.
+// An importing holds the arguments of hapax import uid-generator.
 type importing struct {
 	properties, bean, table, zone, least, most, database, column string
 

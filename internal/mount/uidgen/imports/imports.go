@@ -19,7 +19,7 @@ import (
 	"github.com/hapax-id/hapax/plan"
 )
 
-// A Config is what uid-generator was told.
+// A Config is uid-generator's configuration.
 type Config struct {
 	Settings uidgen.Settings
 
@@ -48,7 +48,7 @@ func isAssigner(class string) bool {
 	return slices.ContainsFunc(packages, func(p string) bool { return class == p+".worker.DisposableWorkerIdAssigner" })
 }
 
-// noPadding is why there is nothing to be padded.
+// noPadding says why there is nothing to pad.
 const noPadding = "Without effect here, where numbers are made when they are taken"
 
 // A setter sets one setting.
@@ -77,7 +77,7 @@ func number(field func(*Config) *int, most int) setter {
 	}
 }
 
-// A Source is where uid-generator's configuration is.
+// A Source says where uid-generator's configuration is.
 type Source struct {
 	Open       springxml.Open
 	Path       string         // of Spring's XML or a properties file
@@ -109,7 +109,7 @@ func Read(src Source) (Config, error) {
 	return c, c.beans(d, src.Bean)
 }
 
-// beans reads what XML says.
+// beans reads the settings in XML.
 func (c *Config) beans(d *springxml.Document, id string) error {
 	takers := map[string]springxml.Taker{}
 	for name, set := range keys {
@@ -155,7 +155,7 @@ func (c *Config) beans(d *springxml.Document, id string) error {
 	return c.account.Err()
 }
 
-// properties reads what a properties file says.
+// properties reads the settings in a properties file.
 func (c *Config) properties(s *moves.Settings) error {
 	by := map[string][]string{}
 	var urls []string
@@ -211,7 +211,7 @@ func lastWord(key string) string {
 	return strings.Join(words, "")
 }
 
-// A Plan is which layout to go on with.
+// A Plan is the layout to go on with.
 type Plan struct {
 	Layout hapax.Layout
 	Old    hapax.Layout
