@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,19 +24,22 @@ const tagsPage = 500
 var tagHeader = []string{"TAG", "KIND", "NEXT", "STEP", "MIN", "MAX", "POOL", "CODE", "STATE"}
 
 // tagCells returns a tag as a row under tagHeader.
-func tagCells(t hapax.Tag) []string {
+func tagCells(t api.Tag) []string {
 	number := func(v int64) string {
 		if t.Kind != hapax.KindSegment {
 			return "-"
 		}
 		return strconv.FormatInt(v, 10)
 	}
-	d := define.See(t)
+	mark := "-"
+	if t.Mark != nil {
+		mark = strconv.FormatInt(int64(*t.Mark), 10)
+	}
 	state := "live"
 	if t.Deleted {
 		state = "deleted"
 	}
-	return []string{t.Name, d.StrategyName(), number(t.Mark), number(t.Step), number(t.MinStep), number(t.MaxStep), dash(t.Pool), dash(d.Says.Spec), state}
+	return []string{t.Name, cmp.Or(t.Strategy, string(t.Kind)), mark, number(t.Step), number(t.MinStep), number(t.MaxStep), dash(t.Pool), dash(t.Code), state}
 }
 
 func tagsCommand() *cobra.Command {
@@ -73,7 +77,8 @@ func tagsListCommand() *cobra.Command {
 					if tag.Deleted && !*all {
 						continue
 					}
-					if err := out.add(define.Shown(tag), tagCells(tag)...); err != nil {
+					shown := define.Shown(tag)
+					if err := out.add(shown, tagCells(shown)...); err != nil {
 						return err
 					}
 				}
@@ -105,8 +110,8 @@ func oneTag(u use, name, short string, prepare func(*pflag.FlagSet) func(context
 			if err != nil {
 				return err
 			}
-			out := newOutput(cmd, *asJSON, tagHeader...)
-			if err := out.add(define.Shown(tag), tagCells(tag)...); err != nil {
+			out, shown := newOutput(cmd, *asJSON, tagHeader...), define.Shown(tag)
+			if err := out.add(shown, tagCells(shown)...); err != nil {
 				return err
 			}
 			return out.flush()
@@ -166,7 +171,7 @@ func printTag(cmd *cobra.Command, tag hapax.Tag, usage []client.Usage, asJSON bo
 		Usage []client.Usage `json:"usage,omitempty"`
 	}{define.Shown(tag), usage}
 	out := newOutput(cmd, asJSON, tagHeader...)
-	if err := out.add(j, tagCells(tag)...); err != nil {
+	if err := out.add(j, tagCells(j.Tag)...); err != nil {
 		return err
 	}
 	if err := out.flush(); err != nil || asJSON || len(usage) == 0 {

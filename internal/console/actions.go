@@ -153,7 +153,7 @@ func (c *Console) createTag(v *visit) error {
 	if would.Tag, would.Revived, err = c.svc.WouldCreate(v.Context(), tag); err != nil {
 		return c.showTags(v, statusOf(err), b, messageOf(err))
 	}
-	would.Code = define.See(would.Tag).Says.Spec
+	would.Code = define.Shown(would.Tag).Code
 	if would.Tag.Pool != "" {
 		if l, err := c.svc.PoolLayout(v.Context(), would.Tag.Pool); err == nil {
 			would.Ends = l.Ends()

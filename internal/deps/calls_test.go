@@ -206,7 +206,7 @@ var lengths = []struct {
 }{
 	{"a number in hand", length{3, 3, 0}},
 	{"the first number of a new tag", length{44, 14, 5}},
-	{"the opening of a tag", length{50, 15, 5}},
+	{"the opening of a tag", length{48, 15, 5}},
 }
 
 // walk returns the length of a picture's way.

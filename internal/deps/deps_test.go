@@ -77,7 +77,7 @@ var rules = []rule{
 	{"internal/service/health", []string{"root", "internal/build", "internal/durable", "internal/signals", "internal/ledger", "internal/service/watch", "store/driver", "store/witness", "strategy", "api"}},
 	{"internal/service/define", []string{"root", "codec", "strategy", "api"}},
 	{"internal/service/auth", []string{"root", "strategy", "api"}},
-	{"internal/service/watch", []string{"root", "internal/ledger", "store/driver"}},
+	{"internal/service/watch", []string{"root", "internal/ledger", "internal/service/define", "store/driver"}},
 	{"internal/api/rpcapi", []string{"root", "internal/service", "internal/service/health", "internal/service/define", "internal/service/auth", "internal/wire", "api", "api/hapaxv1", "api/hapaxv1/*", "store/driver", "store/witness", "strategy"}},
 	{"docs", nil},
 	{"internal/site", []string{"root", "docs"}},

@@ -20,9 +20,11 @@ type Facts struct {
 	Known   bool
 	Exists  bool
 	Mark    int64
-	Tag     hapax.Tag     // of a tag
 	Worker  driver.Worker // of a worker
 	Restart bool          // the tag's numbers restart, on lines of their own
+
+	Tag      hapax.Tag // of a tag
+	Strategy string    // the name of its strategy
 
 	// Maker names, in words, the strategy or code that turns the tag's granted numbers into
 	// others. Grants and mark say nothing about those.

@@ -31,7 +31,7 @@ func (d *doctor) floors(ctx context.Context, store driver.Store) {
 				}
 				continue
 			}
-			columns := define.FloorsOf(t)
+			columns := define.Shown(t).FloorFrom
 			if t.Deleted || len(columns) == 0 {
 				continue
 			}

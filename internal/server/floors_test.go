@@ -464,7 +464,7 @@ func TestColumnThatCannotBeRead(t *testing.T) {
 	if err != nil || int64(id) < floor {
 		t.Errorf("once an operator has spoken: %d, %v", id, err)
 	}
-	if tag, err := n.Tag(t.Context(), "orders"); err != nil || len(define.FloorsOf(tag)) != 1 {
+	if tag, err := n.Tag(t.Context(), "orders"); err != nil || len(define.Shown(tag).FloorFrom) != 1 {
 		t.Errorf("the columns are gone: %+v, %v", tag, err)
 	}
 }
@@ -544,7 +544,7 @@ func TestSetFloors(t *testing.T) {
 		}
 	}
 	tag, err := set(api.FloorFrom{URL: s.reference, Table: "orders", Column: "id"})
-	if err != nil || tag.Mark != 4712 || len(define.FloorsOf(tag)) != 1 {
+	if err != nil || tag.Mark != 4712 || len(define.Shown(tag).FloorFrom) != 1 {
 		t.Errorf("the tag is %+v, %v", tag, err)
 	}
 	if id, err := n.Next(t.Context(), "orders"); err != nil || id < 4712 {

@@ -19,6 +19,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/api/httpapi"
 	"github.com/hapax-id/hapax/internal/api/respapi"
 	"github.com/hapax-id/hapax/internal/console"
@@ -171,7 +172,8 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	}
 	opts.Holder, opts.Cache, opts.Ledger = node.Instance, node.cache, node.Ledger
 	opts.StoreWarnings = node.warned.snapshot
-	store.Store = ledger.Store{Store: node.Store, Ledger: node.Ledger, Maker: define.MakerBy(nil)}
+	maker := func(t hapax.Tag) string { return define.Read(t).Maker() }
+	store.Store = ledger.Store{Store: node.Store, Ledger: node.Ledger, Maker: maker}
 	if node.Guard == nil {
 		log.Warn("the store forgets everything when the server stops: its numbers will repeat", "store", c.Store)
 	}

@@ -22,16 +22,17 @@ type bound struct {
 	def               define.Tag // what the tag says, as of when it was noted
 }
 
-func boundOf(t hapax.Tag) bound { return bound{t.Step, t.MaxStep, max(1, t.Delta), define.See(t)} }
-
-func (b *bounds) note(t hapax.Tag) {
+// note returns the bounds of a tag as the store has just told of it, and remembers them.
+func (b *bounds) note(t hapax.Tag) bound {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	noted := bound{t.Step, t.MaxStep, max(1, t.Delta), b.tags[t.Name].def.Now(t)}
 	// All at once, since what is forgotten costs one question to the store each.
 	if b.tags == nil || len(b.tags) >= maxBounds {
 		b.tags = map[string]bound{}
 	}
-	b.tags[t.Name] = boundOf(t)
+	b.tags[t.Name] = noted
+	return noted
 }
 
 func (b *bounds) of(tag string) (bound, bool) {

@@ -101,9 +101,9 @@ func (cs *codes) codeOf(ctx context.Context, tag string) (*define.Code, error) {
 	if l := cs.tags.find(tag); l != nil {
 		c = l.code
 	} else {
-		t, err := cs.Tag(ctx, tag)
+		t, err := cs.definition(ctx, tag)
 		if err == nil {
-			c, err = cs.opts.code(t)
+			c, err = cs.opts.keys().Code(t)
 		}
 		if err != nil {
 			return nil, err

@@ -473,6 +473,6 @@ func TestKeysAreChecked(t *testing.T) {
 
 // codeNow returns the spec of a tag's code, and those that it had before.
 func codeNow(t hapax.Tag) (spec string, old []string) {
-	says := define.See(t).Says
+	says := define.Read(t).Says
 	return says.Spec, says.Old
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/service/define"
 	"github.com/hapax-id/hapax/internal/service/health"
 	"github.com/hapax-id/hapax/internal/service/watch"
 	"github.com/hapax-id/hapax/store/witness"
@@ -100,16 +101,9 @@ func (c *core) retry(ctx context.Context, why *watch.Reason, f func(context.Cont
 }
 
 // declared returns the configured definition of a tag.
-func (c *core) declared(name string) (hapax.Tag, bool) {
-	def, ok := c.opts.Tags[name]
-	if !ok && name == SnowflakeTag {
-		def, ok = TagConfig{Kind: hapax.KindSnowflake}, true
-	}
-	if !ok {
-		return hapax.Tag{}, false
-	}
-	t, err := c.opts.define(def, name)
-	return t, err == nil // the options were checked
+func (c *core) declared(name string) (define.Tag, bool) {
+	t, ok := c.opts.defined[name]
+	return t, ok
 }
 
 // now returns the time, with the clock's reading that only goes forward where it is the

@@ -75,10 +75,16 @@ func (ds *definitions) each(ctx context.Context, see func(hapax.Tag)) (live int,
 
 // Tag returns one tag, also when it is a tombstone. ErrTagNotFound.
 func (ds *definitions) Tag(ctx context.Context, name string) (hapax.Tag, error) {
+	t, err := ds.definition(ctx, name)
+	return t.Tag, err
+}
+
+// definition is Tag with what the tag says.
+func (ds *definitions) definition(ctx context.Context, name string) (define.Tag, error) {
 	if err := hapax.ValidateName("tag", name); err != nil {
-		return hapax.Tag{}, err
+		return define.Tag{}, err
 	}
-	return admin(ctx, ds.core, func(ctx context.Context) (hapax.Tag, error) { return ds.store.Tag(ctx, name) })
+	return admin(ctx, ds.core, func(ctx context.Context) (define.Tag, error) { return ds.store.Definition(ctx, name) })
 }
 
 // Tags returns up to limit tags, 1 to MaxPage, tombstones among them, whose
@@ -102,13 +108,13 @@ func (ds *definitions) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.
 	if define.IsPeriodLine(tag.Name) && mode == hapax.CreateFirstUse { // a client leases from it
 		return admin(ctx, ds.core, func(ctx context.Context) (hapax.Tag, error) {
 			line, _, err := ds.lineTag(ctx, tag.Name)
-			return line, err
+			return line.Tag, err
 		})
 	}
 	undo := func() {}
 	if mode == hapax.CreateFirstUse {
 		if def, ok := ds.declared(tag.Name); ok {
-			tag = def
+			tag = def.Tag
 		} else {
 			var err error
 			if undo, err = ds.mayCreate(ctx, tag); err != nil {
@@ -116,12 +122,12 @@ func (ds *definitions) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.
 			}
 		}
 	}
-	tag, err := ds.settle(ctx, tag, mode)
+	def, err := ds.settle(ctx, tag, mode)
 	if err != nil {
 		undo()
 		return hapax.Tag{}, err
 	}
-	t, err := admin(ctx, ds.core, func(ctx context.Context) (hapax.Tag, error) { return ds.create(ctx, tag, mode) })
+	t, err := admin(ctx, ds.core, func(ctx context.Context) (hapax.Tag, error) { return ds.create(ctx, def, mode) })
 	if mode == hapax.CreateExplicit {
 		ds.Attempted(ctx, "create tag", err, "tag", tag.Name)
 	}
@@ -135,15 +141,16 @@ func (ds *definitions) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.
 }
 
 // settle returns the definition of a tag to be created as it is stored.
-func (ds *definitions) settle(ctx context.Context, tag hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
+func (ds *definitions) settle(ctx context.Context, tag hapax.Tag, mode hapax.CreateMode) (define.Tag, error) {
 	tag, err := tag.WithDefaults()
+	def := define.Read(tag)
 	if err == nil {
-		tag, err = ds.settleCode(ctx, tag, mode)
+		def, err = ds.settleCode(ctx, def, mode)
 	}
-	if err == nil && tag.Kind == hapax.KindSnowflake {
-		err = ds.admitPool(ctx, tag.Pool)
+	if err == nil && def.Kind == hapax.KindSnowflake {
+		err = ds.admitPool(ctx, def.Pool)
 	}
-	return tag, err
+	return def, err
 }
 
 // WouldCreate returns the tag that CreateTag would store with CreateExplicit, and the
@@ -152,7 +159,8 @@ func (ds *definitions) WouldCreate(ctx context.Context, tag hapax.Tag) (would ha
 	if err := define.CheckForm("tag", tag.Name); err != nil {
 		return would, nil, err
 	}
-	if would, err = ds.settle(ctx, tag, hapax.CreateExplicit); err != nil {
+	def, err := ds.settle(ctx, tag, hapax.CreateExplicit)
+	if would = def.Tag; err != nil {
 		return would, nil, err
 	}
 	was, err := ds.Tag(ctx, tag.Name)
@@ -197,11 +205,12 @@ func (ds *definitions) mayCreate(ctx context.Context, tag hapax.Tag) (undo func(
 
 // create creates a tag. The columns of one that is created explicitly are read at once,
 // those of another before its first grant.
-func (ds *definitions) create(ctx context.Context, tag hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
-	if mode != hapax.CreateExplicit || len(define.FloorsOf(tag)) == 0 {
+func (ds *definitions) create(ctx context.Context, def define.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
+	tag := def.Tag
+	if mode != hapax.CreateExplicit || len(def.Says.Floors) == 0 {
 		return ds.store.CreateTag(ctx, tag, mode)
 	}
-	least, note, err := ds.readFloors(ctx, tag, tag.Extra)
+	least, note, err := ds.readFloors(ctx, tag, def.Says)
 	if err != nil {
 		return tag, err
 	}
@@ -270,7 +279,8 @@ func (ds *definitions) DeleteTag(ctx context.Context, name string) (hapax.Tag, e
 	}
 	ds.changed(name)
 	// After the tag itself is a tombstone, lest the next caller makes a line anew that was dropped.
-	if c, err := ds.opts.code(t); err == nil && c.HasPeriod() {
+	b, _ := ds.bounds.of(name)
+	if c, err := ds.opts.keys().Code(b.def.Now(t)); err == nil && c.HasPeriod() {
 		_, err = admin(ctx, ds.core, func(ctx context.Context) (struct{}, error) { return struct{}{}, ds.dropLines(ctx, name) })
 		if err != nil {
 			ds.log.Warn("the lines of a deleted tag are still there; nothing is issued from them", "tag", name, "err", err)
@@ -281,29 +291,25 @@ func (ds *definitions) DeleteTag(ctx context.Context, name string) (hapax.Tag, e
 }
 
 // settleCode returns the definition of a tag to be created as it is stored.
-func (ds *definitions) settleCode(ctx context.Context, t hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
+func (ds *definitions) settleCode(ctx context.Context, t define.Tag, mode hapax.CreateMode) (define.Tag, error) {
 	if define.IsPeriodLine(t.Name) {
 		return t, &hapax.ValueError{Field: "tag", Value: t.Name, Allowed: "another name: those of this form are the lines of tags whose numbers restart with each period", Err: hapax.ErrInvalidTag}
 	}
-	d, err := define.Read(t)
-	if err == nil {
-		d, err = ds.opts.keys().Canonical(d)
-	}
+	d, err := ds.opts.keys().Canonical(t)
 	if err == nil {
 		d, err = ds.freeze(d)
 	}
 	if err != nil || mode != hapax.CreateExplicit {
-		return d.Tag, err
+		return d, err
 	}
-	was, err := admin(ctx, ds.core, func(ctx context.Context) (hapax.Tag, error) { return ds.store.Tag(ctx, t.Name) })
+	was, err := admin(ctx, ds.core, func(ctx context.Context) (define.Tag, error) { return ds.store.Definition(ctx, t.Name) })
 	switch {
 	case errors.Is(err, hapax.ErrTagNotFound):
-		return d.Tag, nil
+		return d, nil
 	case err != nil || !was.Deleted:
-		return d.Tag, err // CreateTag says that it exists
+		return d, err // CreateTag says that it exists
 	}
-	d, err = ds.opts.keys().Revive(was, d, t.Extra)
-	return d.Tag, err
+	return ds.opts.keys().Revive(was, d, t.Says)
 }
 
 // updateCode is UpdateTag where the Extra changes.
@@ -314,28 +320,29 @@ func (ds *definitions) updateCode(ctx context.Context, name string, u driver.Tag
 	case <-ctx.Done():
 		return hapax.Tag{}, &hapax.WaitError{Cause: hapax.ErrRefillPending, Context: context.Cause(ctx)}
 	}
-	t, err := ds.store.Tag(ctx, name)
+	was, err := ds.store.Definition(ctx, name)
 	if err != nil {
-		return t, err
+		return was.Tag, err
 	}
-	extra, err := ds.opts.keys().Supersede(t, *u.Extra)
+	given := define.Read(hapax.Tag{Extra: *u.Extra})
+	next, err := ds.opts.keys().Supersede(was, given)
 	if err != nil {
-		return t, err
+		return was.Tag, err
 	}
-	least, note, err := ds.readFloors(ctx, t, *u.Extra)
+	least, note, err := ds.readFloors(ctx, was.Tag, given.Says)
 	if err != nil {
-		return t, err
+		return was.Tag, err
 	}
 	if least > 0 && (u.Floor == nil || *u.Floor < least) {
 		u.Floor = &least
 	}
-	u.Extra = &extra
-	was := t.Mark
-	if t, err = ds.store.UpdateTag(ctx, name, u); err != nil {
+	u.Extra = &next.Extra
+	t, err := ds.store.UpdateTag(ctx, name, u)
+	if err != nil {
 		return t, err
 	}
-	if least > was {
-		ds.wasBehind("tag "+name, name, was, least)
+	if least > was.Mark {
+		ds.wasBehind("tag "+name, name, was.Mark, least)
 	}
 	return t, note(ctx)
 }

@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/service/define"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 )
 
@@ -84,6 +86,49 @@ func TestOtherRemainder(t *testing.T) {
 			if err := next(c.stored, c.configured); errors.Is(err, hapax.ErrKindMismatch) != c.refused || !c.refused && err != nil {
 				t.Errorf("stored %+v, configured %+v: %v; want it refused: %v", c.stored, c.configured, err, c.refused)
 			}
+		}
+	})
+}
+
+// A tag whose Extra a later version has written, with a field that this one does not know, issues
+// nothing here, and is neither given another code nor revived. It stays as it is.
+func TestTagOfLaterVersion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const extra = `{"code":1,"spec":"{id:6}","shuffled":true}`
+		store := memstore.New()
+		s := open(t, store, Options{Tags: map[string]TagConfig{"orders": {Code: "{id:6}"}}})
+		if _, err := store.CreateTag(t.Context(), hapax.Tag{Name: "orders", Extra: extra}, hapax.CreateExplicit); err != nil {
+			t.Fatal(err)
+		}
+		code := define.CodeExtra("A{id:8}", "")
+		refused := func(what string, err error) {
+			t.Helper()
+			if !errors.Is(err, hapax.ErrInvalidArgument) {
+				t.Errorf("%s: %v, want invalid_argument", what, err)
+			}
+		}
+		_, err := s.Next(t.Context(), "orders")
+		refused("Next", err)
+		_, err = s.NextCodes(t.Context(), "orders", 1)
+		refused("NextCodes", err)
+		_, err = s.ParseCode(t.Context(), "orders", "000001")
+		refused("ParseCode", err)
+		_, err = s.Line(t.Context(), "orders")
+		refused("Line", err)
+		_, err = s.Next(t.Context(), "orders@@2026")
+		refused("Next of what may be its line", err)
+		_, err = s.UpdateTag(t.Context(), "orders", driver.TagUpdate{Extra: &code})
+		refused("UpdateTag", err)
+		if tag, err := s.UpdateTag(t.Context(), "orders", driver.TagUpdate{Step: new(int64(77))}); err != nil || tag.Step != 77 || tag.Extra != extra {
+			t.Errorf("another step: %+v, %v", tag, err)
+		}
+		if tag, err := s.DeleteTag(t.Context(), "orders"); err != nil || !tag.Deleted || tag.Extra != extra {
+			t.Errorf("DeleteTag: %+v, %v", tag, err)
+		}
+		_, err = s.CreateTag(t.Context(), hapax.Tag{Name: "orders", Extra: code}, hapax.CreateExplicit)
+		refused("CreateTag", err)
+		if tag, err := s.Tag(t.Context(), "orders"); err != nil || tag.Extra != extra {
+			t.Errorf("Tag: %+v, %v", tag, err)
 		}
 	})
 }

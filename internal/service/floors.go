@@ -157,12 +157,12 @@ func (fs *floors) admitLine(ctx context.Context, tag string) error {
 		}
 		return err
 	}
-	return fs.settleLine(ctx, t)
+	return fs.settleLine(ctx, define.Read(t))
 }
 
 // settleLine is admitLine for a tag as the store has it.
-func (fs *floors) settleLine(ctx context.Context, t hapax.Tag) error {
-	all := define.FloorsOf(t)
+func (fs *floors) settleLine(ctx context.Context, t define.Tag) error {
+	all := t.Says.Floors
 	if len(all) == 0 || t.Deleted || t.Kind != hapax.KindSegment {
 		fs.settle(t.Name)
 		return nil
@@ -284,7 +284,7 @@ func (fs *floors) settlePool(ctx context.Context, pool string, layout hapax.Layo
 
 // settleTimed is settleLine for a snowflake tag: it returns the time above its newest
 // number.
-func (fs *floors) settleTimed(ctx context.Context, t hapax.Tag, layout hapax.Layout) (above time.Time, err error) {
+func (fs *floors) settleTimed(ctx context.Context, t define.Tag, layout hapax.Layout) (above time.Time, err error) {
 	founding, k := "", fs.keeper()
 	if k != nil {
 		known, text, since, err := k.Known(ctx, t.Name)
@@ -299,7 +299,7 @@ func (fs *floors) settleTimed(ctx context.Context, t hapax.Tag, layout hapax.Lay
 		}
 		founding = since
 	}
-	all := define.FloorsOf(t)
+	all := t.Says.Floors
 	if len(all) == 0 {
 		return above, nil
 	}
@@ -348,7 +348,7 @@ func newestOf(tag string, most int64, layout hapax.Layout) (time.Time, error) {
 
 // tagsOfPool returns the snowflake tags of a pool that have columns, in the store or in the
 // options.
-func (fs *floors) tagsOfPool(ctx context.Context, pool string) (all []hapax.Tag, err error) {
+func (fs *floors) tagsOfPool(ctx context.Context, pool string) (all []define.Tag, err error) {
 	seen := map[string]bool{}
 	for after := ""; ; {
 		page, err := fs.store.Store.Tags(ctx, after, MaxPage)
@@ -364,9 +364,12 @@ func (fs *floors) tagsOfPool(ctx context.Context, pool string) (all []hapax.Tag,
 					return nil, err
 				}
 			}
+			if t.Deleted || t.Kind != hapax.KindSnowflake || t.Pool != pool {
+				continue
+			}
 			// One that cannot be read may have got columns since; then it is noted how far they were read.
-			if !t.Deleted && t.Kind == hapax.KindSnowflake && t.Pool == pool && (unread || len(define.FloorsOf(t)) > 0) {
-				all = append(all, t)
+			if def := define.Read(t); unread || len(def.Says.Floors) > 0 {
+				all = append(all, def)
 			}
 		}
 		if len(page) < MaxPage {
@@ -374,7 +377,7 @@ func (fs *floors) tagsOfPool(ctx context.Context, pool string) (all []hapax.Tag,
 		}
 	}
 	for name := range fs.opts.Tags {
-		if t, ok := fs.declared(name); ok && !seen[name] && t.Kind == hapax.KindSnowflake && t.Pool == pool && len(define.FloorsOf(t)) > 0 {
+		if t, ok := fs.declared(name); ok && !seen[name] && t.Kind == hapax.KindSnowflake && t.Pool == pool && len(t.Says.Floors) > 0 {
 			all = append(all, t)
 		}
 	}
@@ -396,13 +399,13 @@ func (fs *floors) asItWas(ctx context.Context, pool, name string) (hapax.Tag, er
 	return t, fmt.Errorf("pool %q: this node has issued nothing of it yet, and cannot: nobody knows whether tag %q is of this pool, with columns that say from where it goes on: %w", pool, name, err)
 }
 
-// readFloors reads the columns that a tag gets, or an operator speaks for, and returns the
+// readFloors reads the columns that a tag is given, or an operator speaks for, and returns the
 // lowest mark that the tag may have then, and what notes that it is known.
-func (fs *floors) readFloors(ctx context.Context, t hapax.Tag, extra string) (least int64, note func(context.Context) error, err error) {
+func (fs *floors) readFloors(ctx context.Context, t hapax.Tag, given define.Extra) (least int64, note func(context.Context) error, err error) {
 	nothing := func(context.Context) error { return nil }
-	all, stated, err := define.Floors(extra)
-	if err != nil || len(all) == 0 && !stated {
-		return 0, nothing, err
+	all, stated := given.NewFloors()
+	if len(all) == 0 && !stated {
+		return 0, nothing, nil
 	}
 	k, above, founding := fs.keeper(), "", ""
 	if k != nil {

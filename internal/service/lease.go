@@ -34,7 +34,7 @@ func (ls *leases) Allocate(ctx context.Context, tag string, n int64, last hapax.
 		return hapax.Allocation{}, err
 	}
 	return admin(ctx, ls.core, func(ctx context.Context) (hapax.Allocation, error) {
-		n, err := ls.leasable(ctx, tag, n)
+		n, def, err := ls.leasable(ctx, tag, n)
 		if err != nil {
 			return hapax.Allocation{}, err
 		}
@@ -42,16 +42,15 @@ func (ls *leases) Allocate(ctx context.Context, tag string, n int64, last hapax.
 		if err := caller.TakeNumbers(n); err != nil {
 			return hapax.Allocation{}, err
 		}
-		a, err := ls.store.Allocate(ls.leased(ctx), tag, n, last)
+		a, err := ls.store.Of(def).Allocate(ls.leased(ctx), tag, n, last)
 		if err != nil {
 			if !errors.Is(ctx.Err(), context.Canceled) { // whoever leaves may have burnt them
 				caller.ReturnNumbers(n)
 			}
 			return a, err
 		}
-		ls.bounds.note(a.Tag)
 		// Of the tag as it came with the grant: it may be another than when its bounds were noted.
-		return a, ls.opts.keys().CheckLease(a.Tag)
+		return a, ls.opts.keys().CheckLease(ls.bounds.note(a.Tag).def)
 	})
 }
 
@@ -199,33 +198,33 @@ func (ls *leases) leased(ctx context.Context) context.Context {
 }
 
 // leasable returns how many numbers a lease of n is, where 0 stands for the tag's
-// step: no more than the tag's largest step, so that nobody ends a line.
-func (ls *leases) leasable(ctx context.Context, tag string, n int64) (int64, error) {
+// step: no more than the tag's largest step, so that nobody ends a line. It also returns the
+// tag as it is known.
+func (ls *leases) leasable(ctx context.Context, tag string, n int64) (int64, define.Tag, error) {
 	b, known := ls.bounds.of(tag)
 	if !known || n > b.most { // it may have been raised
 		t, err := ls.store.Tag(ctx, tag)
 		switch {
 		case err != nil:
-			return 0, err
+			return 0, b.def, err
 		case t.Deleted:
-			return 0, fmt.Errorf("%w: %q", hapax.ErrTagDeleted, tag)
+			return 0, b.def, fmt.Errorf("%w: %q", hapax.ErrTagDeleted, tag)
 		case t.Kind != hapax.KindSegment:
-			return 0, fmt.Errorf("%w: %q is a %s tag", hapax.ErrKindMismatch, tag, t.Kind)
+			return 0, b.def, fmt.Errorf("%w: %q is a %s tag", hapax.ErrKindMismatch, tag, t.Kind)
 		}
-		ls.bounds.note(t)
-		b = boundOf(t)
+		b = ls.bounds.note(t)
 	}
 	switch {
 	case n == 0:
 		n = b.step
 	case n < 0 || n > b.most:
-		return 0, outOfRange("n", n, fmt.Sprintf("0, for the tag's step, to its max_step (%d)", b.most))
+		return 0, b.def, outOfRange("n", n, fmt.Sprintf("0, for the tag's step, to its max_step (%d)", b.most))
 	}
 	plugins, err := ls.pluginsOf(ctx, b.def)
 	if err == nil {
 		err = ls.mayLease(ctx, plugins, n)
 	}
-	return n, err
+	return n, b.def, err
 }
 
 // pluginsOf returns the tag whose plugins count where numbers of a tag are leased:
@@ -235,19 +234,15 @@ func (ls *leases) pluginsOf(ctx context.Context, t define.Tag) (define.Tag, erro
 	if !ok {
 		return t, nil
 	}
-	parent, err := ls.store.Tag(ctx, of)
+	parent, err := ls.store.Definition(ctx, of)
 	if errors.Is(err, hapax.ErrTagNotFound) {
 		return t, nil
 	}
 	if err != nil {
 		return t, err
 	}
-	p, err := define.Read(parent)
-	if err != nil {
+	if c, err := ls.opts.keys().Code(parent); err != nil || !c.HasPeriod() {
 		return t, err
 	}
-	if c, err := ls.opts.keys().Code(p); err != nil || !c.HasPeriod() {
-		return t, err
-	}
-	return p, nil
+	return parent, nil
 }

@@ -177,8 +177,8 @@ func (s *Service) openSnowflake(ctx context.Context, a *attempt, name string) (*
 }
 
 // openSegment opens a line that counts.
-func (s *Service) openSegment(ctx context.Context, a *attempt, t hapax.Tag) (*line, error) {
-	seg, err := hapax.NewSegment(ctx, s.store.Telling(a.on.Load()), t.Name, hapax.SegmentOptions{
+func (s *Service) openSegment(ctx context.Context, a *attempt, t define.Tag) (*line, error) {
+	seg, err := hapax.NewSegment(ctx, s.store.Telling(a.on.Load()).Of(t), t.Name, hapax.SegmentOptions{
 		NoCreate: true, StoreTimeout: s.opts.StoreTimeout, Observer: s.observe, Clock: s.opts.Clock,
 	})
 	if err != nil {
@@ -187,60 +187,53 @@ func (s *Service) openSegment(ctx context.Context, a *attempt, t hapax.Tag) (*li
 	return &line{issuer: seg, segment: seg, delta: t.Delta, rate: health.Rate{Looked: s.now()}}, nil
 }
 
-// tag returns the tag as the store has it, and what it says, which is read here once. It
-// creates the tag if that is allowed. The second one is that whose plugins count: the same,
-// or that of a period's line.
+// tag returns the tag as the store has it. It creates the tag if that is allowed. The second
+// one is that whose plugins count: the same, or that of a period's line.
 func (s *Service) tag(ctx context.Context, why *watch.Reason, name string) (t, plugins define.Tag, err error) {
 	def, ok := s.declared(name)
 	cached := ok && s.opts.Pools[def.Pool].Cache && s.opts.Cache != nil
-	var stored, parent hapax.Tag
 	err = s.retry(ctx, why, func(ctx context.Context) error {
 		if define.IsPeriodLine(name) {
-			stored, parent, err = s.lineTag(ctx, name)
+			t, plugins, err = s.lineTag(ctx, name)
 			return err
 		}
 		if cached {
 			// Briefly: a pool with a cache starts while the store is silent.
 			known, cancel := context.WithTimeout(ctx, health.AskFor)
 			defer cancel()
-			if stored, err = s.store.Tag(known, name); err != nil && watch.IsAway(err) {
+			if t, err = s.store.Definition(known, name); err != nil && watch.IsAway(err) {
 				s.store.Tell(err)
-				stored, err = def, nil // its pool may go on without the store; refresh tells if the tag is another
+				t, err = def, nil // its pool may go on without the store; refresh tells if the tag is another
 			}
 		} else {
-			stored, err = s.store.Tag(ctx, name)
+			t, err = s.store.Definition(ctx, name)
 		}
-		if !errors.Is(err, hapax.ErrTagNotFound) {
-			return err
+		if errors.Is(err, hapax.ErrTagNotFound) {
+			if !ok {
+				def.Tag = hapax.Tag{Name: name, Kind: hapax.KindSegment}
+			}
+			var made hapax.Tag
+			made, err = s.CreateTag(ctx, def.Tag, hapax.CreateFirstUse)
+			if t = def.Now(made); errors.Is(err, hapax.ErrTagExists) {
+				t, err = s.store.Definition(ctx, name)
+			}
 		}
-		if !ok {
-			def = hapax.Tag{Name: name, Kind: hapax.KindSegment}
-		}
-		if stored, err = s.CreateTag(ctx, def, hapax.CreateFirstUse); errors.Is(err, hapax.ErrTagExists) {
-			stored, err = s.store.Tag(ctx, name)
-		}
+		plugins = t
 		return err
 	})
-	if err == nil {
-		t, err = define.Read(stored)
-	}
-	if plugins = t; err == nil && parent.Name != "" {
-		plugins, err = define.Read(parent)
-	}
 	return t, plugins, err
 }
 
 // warnIfOther tells the operator when the store has another definition of a tag
 // than the options: the store's counts, and an edit of the options is in vain.
 func (s *Service) warnIfOther(t define.Tag) {
-	configured, ok := s.declared(t.Name)
+	here, ok := s.declared(t.Name)
 	if !ok {
 		return
 	}
-	stored, def := t.Tag, configured
+	stored, def := t.Tag, here.Tag
 	stored.Mark, def.Mark, stored.Token, def.Token = 0, 0, 0, 0 // which issuing moves, and a hand-back
-	here, err := define.Read(def)
-	if err == nil && t.Extra != "" && t.IsOur && here.Says.Strategy == t.Says.Strategy && slices.Equal(here.Says.Floors, t.Says.Floors) && s.opts.sameCode(t.Name, here.Says, t.Says) {
+	if t.Extra != "" && t.IsOur && here.Says.Strategy == t.Says.Strategy && slices.Equal(here.Says.Floors, t.Says.Floors) && s.opts.sameCode(t.Name, here.Says, t.Says) {
 		def.Extra = t.Extra // it may know older codes, and plugins
 	}
 	if stored == def {

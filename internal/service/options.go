@@ -155,6 +155,8 @@ type Options struct {
 	// Clock is for tests and simulations; default the system's clocks.
 	Clock hapax.Clock
 
+	defined map[string]define.Tag // Tags as they are stored, and SnowflakeTag
+
 	looks time.Duration // between two looks for alarms; default health.LookEvery. Tests of months look less often
 }
 
@@ -288,6 +290,7 @@ func (o Options) withDefaults() (Options, error) {
 	if err := o.keys().Check(); err != nil {
 		return o, err
 	}
+	o.defined = map[string]define.Tag{}
 	for _, name := range slices.Sorted(maps.Keys(o.Tags)) {
 		if err := hapax.ValidateName("tag", name); err != nil {
 			return o, named(err, "name under tags")
@@ -300,13 +303,20 @@ func (o Options) withDefaults() (Options, error) {
 			err = outOfRange("pool", def.Pool, o.poolNamesInWords())
 		}
 		if err == nil {
-			err = o.checkStrategy(define.See(def).Says.Strategy)
+			err = o.checkStrategy(def.Says.Strategy)
 		}
 		if err == nil {
 			err = define.CheckForm("tag", name)
 		}
 		if err != nil {
 			return o, inSetting("tags."+name, err)
+		}
+		o.defined[name] = def
+	}
+	if _, ok := o.defined[SnowflakeTag]; !ok {
+		var err error
+		if o.defined[SnowflakeTag], err = o.define(TagConfig{Kind: hapax.KindSnowflake}, SnowflakeTag); err != nil {
+			return o, err
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Pools)) {
@@ -361,34 +371,21 @@ func (c TagConfig) definition(name string) (hapax.Tag, error) {
 }
 
 // define returns the definition as it is stored.
-func (o Options) define(c TagConfig, name string) (hapax.Tag, error) {
+func (o Options) define(c TagConfig, name string) (define.Tag, error) {
 	if c.Code == "" && c.Zone != "" {
-		return hapax.Tag{}, outOfRange("zone", c.Zone, "none without a code")
+		return define.Tag{}, outOfRange("zone", c.Zone, "none without a code")
 	}
 	t, err := c.definition(name)
 	if err == nil && len(c.FloorFrom) > 0 {
 		t.Extra, err = define.WithFloors(t.Extra, c.FloorFrom)
 	}
 	if err != nil {
-		return t, err
+		return define.Tag{}, err
 	}
-	d, err := define.Read(t)
-	if err == nil {
-		d, err = o.keys().Canonical(d)
-	}
-	return d.Tag, err
+	return o.keys().Canonical(define.Read(t))
 }
 
 func (o Options) keys() define.Keys { return o.CodeKeys }
-
-// code returns what shows the numbers of a tag as it is stored.
-func (o Options) code(stored hapax.Tag) (*define.Code, error) {
-	t, err := define.Read(stored)
-	if err != nil {
-		return nil, err
-	}
-	return o.keys().Code(t)
-}
 
 // layout returns the configured layout; the zero Layout if there is none.
 func (c PoolConfig) layout() (hapax.Layout, error) {

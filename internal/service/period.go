@@ -148,11 +148,11 @@ func (p *periods) on(ctx context.Context, f func(context.Context, *line) error) 
 // Line returns the line that the tag's numbers are to be taken from now: a
 // period's, which is made at first use, or the tag itself.
 func (s *Service) Line(ctx context.Context, tag string) (name string, err error) {
-	t, err := s.Tag(ctx, tag)
+	t, err := s.definition(ctx, tag)
 	if err != nil {
 		return tag, err
 	}
-	c, err := s.opts.code(t)
+	c, err := s.opts.keys().Code(t)
 	if err != nil || !c.HasPeriod() || t.Deleted {
 		return tag, err
 	}
@@ -162,7 +162,7 @@ func (s *Service) Line(ctx context.Context, tag string) (name string, err error)
 	}
 	_, err = admin(ctx, s.core, func(ctx context.Context) (hapax.Tag, error) {
 		line, _, err := s.lineTag(ctx, m.line)
-		return line, err
+		return line.Tag, err
 	})
 	return m.line, err
 }
@@ -180,7 +180,7 @@ func (r *lineReview) see(s *Service, t hapax.Tag, now time.Time) {
 		return
 	}
 	if define.MayRestart(t) {
-		if c, err := s.opts.code(t); err == nil && c.HasPeriod() {
+		if c, err := s.opts.keys().Code(define.Read(t)); err == nil && c.HasPeriod() {
 			if r.parents == nil {
 				r.parents = map[string]*define.Code{}
 			}

@@ -12,9 +12,9 @@ import (
 
 // lineTag returns the tag of a period's line, which it makes or revives if its
 // parent lives, and the parent. A tag that merely looks like a line is its own.
-func (ds *definitions) lineTag(ctx context.Context, name string) (line, parent hapax.Tag, err error) {
+func (ds *definitions) lineTag(ctx context.Context, name string) (line, parent define.Tag, err error) {
 	of, period, _ := define.CutLine(name)
-	t, err := ds.store.Tag(ctx, of)
+	t, err := ds.store.Definition(ctx, of)
 	if errors.Is(err, hapax.ErrTagNotFound) {
 		line, err = ds.plainTag(ctx, name, of)
 		return line, line, err
@@ -22,7 +22,7 @@ func (ds *definitions) lineTag(ctx context.Context, name string) (line, parent h
 	if err != nil {
 		return t, t, err
 	}
-	c, err := ds.opts.code(t)
+	c, err := ds.opts.keys().Code(t)
 	switch {
 	case err != nil:
 		return t, t, err
@@ -38,7 +38,7 @@ func (ds *definitions) lineTag(ctx context.Context, name string) (line, parent h
 	if err := ds.checkClock(ctx, name); err != nil {
 		return t, t, err
 	}
-	line, err = ds.store.Tag(ctx, name)
+	line, err = ds.store.Definition(ctx, name)
 	if err == nil && !line.Deleted || err != nil && !errors.Is(err, hapax.ErrTagNotFound) {
 		return line, t, err
 	}
@@ -47,22 +47,23 @@ func (ds *definitions) lineTag(ctx context.Context, name string) (line, parent h
 		Delta: t.Delta, Remainder: t.Remainder,
 	}.WithDefaults()
 	if err != nil {
-		return def, t, err
+		return line, t, err
 	}
 	// Explicit: first use revives no tombstone, and a wrong clock may have retired this line.
-	line, err = ds.store.CreateTag(ctx, def, hapax.CreateExplicit)
+	made, err := ds.store.CreateTag(ctx, def, hapax.CreateExplicit)
 	switch {
 	case err == nil:
+		line = line.Now(made)
 		ds.observe(hapax.Event{Kind: hapax.EventTagCreated, Tag: name})
 	case errors.Is(err, hapax.ErrTagExists): // another node was first
-		line, err = ds.store.Tag(ctx, name)
+		line, err = ds.store.Definition(ctx, name)
 	}
 	return line, t, err
 }
 
 // plainTag returns a tag that merely looks like a line, if it is there.
-func (ds *definitions) plainTag(ctx context.Context, name, parent string) (hapax.Tag, error) {
-	t, err := ds.store.Tag(ctx, name)
+func (ds *definitions) plainTag(ctx context.Context, name, parent string) (define.Tag, error) {
+	t, err := ds.store.Definition(ctx, name)
 	if errors.Is(err, hapax.ErrTagNotFound) {
 		err = fmt.Errorf("%w: %q; a name of this form is a period's line of the tag %q, which has none", hapax.ErrTagNotFound, name, parent)
 	}

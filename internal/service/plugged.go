@@ -70,7 +70,7 @@ func (s *Service) openIssuer(ctx context.Context, a *attempt, t, plugins define.
 		p := &periods{svc: s, tag: t.Name, code: c}
 		l = &line{issuer: p, periods: p}
 	default:
-		l, err = s.openSegment(ctx, a, t.Tag)
+		l, err = s.openSegment(ctx, a, t)
 	}
 	if err != nil {
 		s.strategies.Refused(ctx, strategy.Refusal{Strategy: name, Tag: plugins.Name, Err: err})

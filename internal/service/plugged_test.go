@@ -107,13 +107,13 @@ func TestStrategyOfOnesOwn(t *testing.T) {
 	}
 
 	tag, err := s.Tag(t.Context(), "steps")
-	if err != nil || define.See(tag).Says.Strategy != "tens" || tag.Kind != hapax.KindSegment {
+	if err != nil || define.Read(tag).Says.Strategy != "tens" || tag.Kind != hapax.KindSegment {
 		t.Errorf("stored is %+v, %v", tag, err)
 	}
 	if _, err := s.UpdateTag(t.Context(), "steps", driver.TagUpdate{Extra: new(define.CodeExtra("S-{id:6}", ""))}); err != nil {
 		t.Fatal(err)
 	}
-	if tag, err = s.Tag(t.Context(), "steps"); err != nil || define.See(tag).Says.Strategy != "tens" {
+	if tag, err = s.Tag(t.Context(), "steps"); err != nil || define.Read(tag).Says.Strategy != "tens" {
 		t.Errorf("with a code, stored is %+v, %v", tag, err)
 	}
 	made.n.Store(5)

@@ -57,7 +57,7 @@ func (s *Service) begin(ctx context.Context) error {
 		return err
 	}
 	def, _ := s.declared(SnowflakeTag)
-	_, err = s.CreateTag(ctx, def, hapax.CreateFirstUse)
+	_, err = s.CreateTag(ctx, def.Tag, hapax.CreateFirstUse)
 	// Another node was quicker, or an operator does not want it.
 	if errors.Is(err, hapax.ErrTagExists) || errors.Is(err, hapax.ErrTagDeleted) {
 		return nil

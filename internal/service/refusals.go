@@ -72,7 +72,7 @@ func (s *Service) Existing(ctx context.Context, tag string) error {
 	}
 	t, err := s.Tag(ctx, tag)
 	if def, ok := s.declared(tag); ok && errors.Is(err, hapax.ErrTagNotFound) {
-		t, err = def, nil
+		t, err = def.Tag, nil
 	}
 	switch {
 	case errors.Is(err, hapax.ErrTagNotFound):

@@ -78,13 +78,12 @@ func (s *Service) leaseUpTo(ctx context.Context, tag string, n int64, last hapax
 		if err != nil {
 			return hapax.Allocation{}, err
 		}
-		s.bounds.note(t)
-		b = boundOf(t)
+		b = s.bounds.note(t)
 	}
 	// What makes a tag one whose numbers cannot be leased never changes, so it is known before
 	// the store is asked for a lease.
 	t := b.def
-	if t.Kind != hapax.KindSegment || t.StrategyName() != string(hapax.KindSegment) || define.MakerBy(s.strategies)(t.Tag) != "" || s.opts.keys().CheckLease(t.Tag) != nil {
+	if t.Kind != hapax.KindSegment || t.StrategyName() != string(hapax.KindSegment) || define.MakerBy(s.strategies)(t) != "" || s.opts.keys().CheckLease(t) != nil {
 		return hapax.Allocation{}, errNotLeasable
 	}
 	a, err := s.Allocate(ctx, tag, min(n, b.most), last)

@@ -128,7 +128,7 @@ func (tr *tracer) meant(ctx context.Context, req TraceRequest) (q ledger.Query, 
 
 // onTag has a query ask for the grants of a tag, or of its pool.
 func (tr *tracer) onTag(ctx context.Context, name string, q *ledger.Query) ([]ledger.Candidate, error) {
-	t, err := tr.Tag(ctx, name)
+	t, err := tr.definition(ctx, name)
 	if err != nil && !errors.Is(err, hapax.ErrTagNotFound) && !hapax.IsTransient(err) {
 		return nil, err
 	}
@@ -144,12 +144,12 @@ func (tr *tracer) onTag(ctx context.Context, name string, q *ledger.Query) ([]le
 		return onPool(q.Number, layout, t.Pool), nil
 	}
 	if err == nil {
-		if err := tr.checkFrozen(define.See(t)); err != nil {
+		if err := tr.checkFrozen(t); err != nil {
 			return nil, err // which number of the tag is shown as this one, other nodes know
 		}
 	}
 	q.Tag = name
-	id, ok := tr.strategies.Original(define.See(t).StrategyName(), name, q.Number)
+	id, ok := tr.strategies.Original(t.StrategyName(), name, q.Number)
 	if !ok {
 		return nil, outOfRange("id", int64(q.Number), "a number that the plugins of the tag can have shown")
 	}
@@ -260,7 +260,7 @@ func (tr *tracer) withFacts(ctx context.Context, candidates []ledger.Candidate, 
 func (tr *tracer) recording(c ledger.Candidate) ledger.Recording {
 	strategy, tag := string(hapax.KindSnowflake), "" // a worker's numbers are of all tags of its pool
 	if name, ok := witness.CutTagLine(c.Name); ok {
-		strategy, tag = define.See(c.Facts.Tag).StrategyName(), name
+		strategy, tag = cmp.Or(c.Facts.Strategy, string(hapax.KindSegment)), name
 		if parent, _, ok := define.CutLine(name); ok {
 			tag = parent
 		}
@@ -281,24 +281,23 @@ func (tr *tracer) facts(ctx context.Context, line string) (f ledger.Facts, err e
 		return f, nil
 	}
 	if tag, ok := witness.CutTagLine(line); ok {
-		t, err := admin(ctx, tr.core, func(ctx context.Context) (hapax.Tag, error) { return tr.store.Tag(ctx, tag) })
+		t, err := admin(ctx, tr.core, func(ctx context.Context) (define.Tag, error) { return tr.store.Definition(ctx, tag) })
 		if err != nil {
 			f.Known = errors.Is(err, hapax.ErrTagNotFound)
 			return f, err
 		}
-		d, unread := define.Read(t)
-		f = ledger.Facts{Known: true, Exists: true, Mark: t.Mark, Tag: t, Maker: d.Maker()}
+		f = ledger.Facts{Known: true, Exists: true, Mark: t.Mark, Tag: t.Tag, Strategy: t.StrategyName(), Maker: t.Maker()}
 		// What this node cannot read or would replace otherwise may show other numbers than were granted.
-		if unread != nil || tr.checkFrozen(d) != nil {
+		if t.Unread != nil || tr.checkFrozen(t) != nil {
 			f.Maker = define.ByPlugins
 		}
-		if mark, ok := tr.opts.Marks[d.Says.Strategy]; ok {
-			f.Maker, f.Shared = "", d.Says.Strategy
+		if mark, ok := tr.opts.Marks[t.Says.Strategy]; ok {
+			f.Maker, f.Shared = "", t.Says.Strategy
 			if f.Mark, err = mark(ctx, tag); err != nil {
 				f.Known = false // the grants are told all the same
 			}
 		}
-		if c, err := tr.opts.keys().Code(d); err == nil {
+		if c, err := tr.opts.keys().Code(t); err == nil {
 			f.Restart = c.HasPeriod()
 		}
 		return f, nil

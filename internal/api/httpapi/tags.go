@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -162,13 +163,14 @@ func (b putBody) definition(name string) (hapax.Tag, error) {
 // change applies the body to a tag that exists.
 func (a *restAPI) change(r *http.Request, name string, b putBody) (hapax.Tag, error) {
 	t, err := a.svc.Tag(r.Context(), name)
+	strategy := cmp.Or(define.Shown(t).Strategy, string(t.Kind))
 	switch {
 	case err != nil:
 		return t, err
 	case b.Kind != "" && b.Kind != t.Kind:
 		return t, fmt.Errorf("%w: %q is a %s tag", hapax.ErrKindMismatch, name, t.Kind)
-	case b.Strategy != "" && b.Strategy != define.See(t).StrategyName():
-		return t, &hapax.ValueError{Field: "strategy", Value: b.Strategy, Allowed: fmt.Sprintf("%q, which cannot change", define.See(t).StrategyName()), Err: hapax.ErrInvalidArgument}
+	case b.Strategy != "" && b.Strategy != strategy:
+		return t, &hapax.ValueError{Field: "strategy", Value: b.Strategy, Allowed: fmt.Sprintf("%q, which cannot change", strategy), Err: hapax.ErrInvalidArgument}
 	case b.Pool != "" && b.Pool != t.Pool:
 		return t, &hapax.ValueError{Field: "pool", Value: b.Pool, Allowed: fmt.Sprintf("%q, which cannot change", t.Pool), Err: hapax.ErrInvalidArgument}
 	case b.Start != nil && int64(*b.Start) != t.Start:

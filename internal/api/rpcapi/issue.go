@@ -205,8 +205,8 @@ func (s *issueServer) ExplainTag(ctx context.Context, req *hapaxv1.ExplainTagReq
 	} else if last, ok := s.svc.Last(t.Name); ok {
 		res.Last = new(int64(last))
 	}
-	says := define.See(t).Says
-	res.Code, res.OldCodes, res.Strategy = says.Spec, says.Old, says.Strategy
+	shown := define.Shown(t)
+	res.Code, res.OldCodes, res.Strategy = shown.Code, shown.Old, shown.Strategy
 	return res, nil
 }
 

@@ -372,9 +372,10 @@ func (m imported) back(ctx context.Context, s sources, to moves.Target, o mount.
 // would not be created: nothing is to be closed for it.
 func sameStrategy(ctx context.Context, to moves.Target, def hapax.Tag) error {
 	have, err := to.Tag(ctx, def.Name)
+	is := define.Shown(have)
 	switch {
-	case err == nil && define.See(have).Says.Strategy != strategyName:
-		return fmt.Errorf("%w: the native tag %q has strategy %s, and %s is wanted: move to a store without it", hapax.ErrKindMismatch, def.Name, define.See(have).StrategyName(), strategyName)
+	case err == nil && is.Strategy != strategyName:
+		return fmt.Errorf("%w: the native tag %q has strategy %s, and %s is wanted: move to a store without it", hapax.ErrKindMismatch, def.Name, cmp.Or(is.Strategy, string(is.Kind)), strategyName)
 	case err == nil && !have.Deleted:
 		return nil
 	case err != nil && !errors.Is(err, hapax.ErrTagNotFound):

@@ -336,7 +336,7 @@ func (o outlet) judge(c *crowd, reference string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if all := define.FloorsOf(tag); len(all) != 1 || all[0].URL != reference || all[0].Column != "id" {
+	if all := define.Shown(tag).FloorFrom; len(all) != 1 || all[0].URL != reference || all[0].Column != "id" {
 		t.Errorf("the tag has floor_from %+v", all)
 	}
 	t.Logf("%d rows the old way, %d the new one", c.old.Load(), c.new.Load())

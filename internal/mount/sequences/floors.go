@@ -45,7 +45,7 @@ func (d *database) keepFloors(ctx context.Context, to moves.Target, s *sequences
 	all, why := d.floorsOf(s)
 	if len(all) > 0 {
 		tag, err := to.Tag(ctx, s.Tag)
-		if err != nil || tag.Deleted || len(define.FloorsOf(tag)) > 0 {
+		if err != nil || tag.Deleted || len(define.Shown(tag).FloorFrom) > 0 {
 			return "", err
 		}
 		extra, err := define.WithFloors("", all)
@@ -79,7 +79,7 @@ func floorArguments(all []api.FloorFrom) string {
 // notOurs refuses a tag whose columns are in another database alone: a tag of the same name
 // is not the same tag.
 func (d *database) notOurs(tag hapax.Tag) error {
-	all := define.FloorsOf(tag)
+	all := define.Shown(tag).FloorFrom
 	if len(all) == 0 || !sequences.IsReference(d.given) || slices.ContainsFunc(all, func(f api.FloorFrom) bool { return f.URL == d.given }) {
 		return nil
 	}
@@ -88,7 +88,7 @@ func (d *database) notOurs(tag hapax.Tag) error {
 
 // feeds reports whether a tag names a column of the source.
 func (d *database) feeds(s *sequences.Source, tag hapax.Tag) bool {
-	return slices.ContainsFunc(define.FloorsOf(tag), func(f api.FloorFrom) bool {
+	return slices.ContainsFunc(define.Shown(tag).FloorFrom, func(f api.FloorFrom) bool {
 		return f.URL == d.given && slices.ContainsFunc(s.Feeds, func(c sequences.Column) bool { return c.Qualified == f.Table && c.Name == f.Column })
 	})
 }

@@ -38,7 +38,7 @@ func TestMoveWritesFloors(t *testing.T) {
 		if err != nil || strings.Contains(tag.Extra, secret) || strings.Contains(tag.Extra, "postgres://") {
 			t.Fatalf("%+v, %v", tag, err)
 		}
-		return define.FloorsOf(tag)
+		return define.Shown(tag).FloorFrom
 	}
 	move := func(to moves.Target, given string, undo bool) mount.Moves {
 		t.Helper()

@@ -1,6 +1,7 @@
 package define
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -55,11 +56,15 @@ func (k Keys) codec(tag, spec, zone string, fresh bool) (*codec.Codec, error) {
 	return c, err
 }
 
-// Code returns what shows a stored tag's numbers; nil if nothing does. A codec in use
-// whose key is not configured is an error, an old one only cannot be read.
+// Code returns what shows a stored tag's numbers; nil if nothing does. An Extra that was not
+// read is an error, and a codec in use whose key is not configured; an old one only cannot be
+// read.
 func (k Keys) Code(t Tag) (*Code, error) { return k.code(t, false) }
 
 func (k Keys) code(t Tag, fresh bool) (*Code, error) {
+	if t.Unread != nil {
+		return nil, t.Unread
+	}
 	if t.Says.Spec == "" {
 		return nil, nil //nolint:nilnil // a tag without a code is ordinary
 	}
@@ -113,66 +118,63 @@ func (k Keys) Canonical(t Tag) (Tag, error) {
 	return t, nil
 }
 
-// Supersede returns the Extra of a tag that is to have another one. The code that
-// it has is kept among the old ones.
-func (k Keys) Supersede(stored hapax.Tag, extra string) (string, error) {
-	t, err := Read(stored)
-	if err != nil {
-		return "", err
+// Supersede returns a tag that is to say what is given. The code that it has is kept among
+// the old ones.
+func (k Keys) Supersede(t, given Tag) (Tag, error) {
+	if err := cmp.Or(t.Unread, given.Unread); err != nil {
+		return t, err
 	}
-	is, err := parse(extra)
+	is := given.Says
 	had, has := t.Says.Spec != "", is.Spec != ""
-	if err == nil && len(is.Floors) > 0 {
+	if len(is.Floors) > 0 {
+		var err error
 		if t, err = k.otherFloors(t, is); err != nil || !has {
-			return t.Extra, err
+			return t, err
 		}
 	}
 	switch {
-	case err != nil:
-		return "", err
 	case is.Strategy != "" && is.Strategy != t.Says.Strategy:
-		return "", outOfRange("strategy", is.Strategy, fmt.Sprintf("%q, which cannot change", t.StrategyName()))
+		return t, outOfRange("strategy", is.Strategy, fmt.Sprintf("%q, which cannot change", t.StrategyName()))
 	case !has && had:
-		return "", outOfRange("code", extra, "another code: what was issued must stay readable, so a code can be replaced and not taken away")
+		return t, outOfRange("code", given.Extra, "another code: what was issued must stay readable, so a code can be replaced and not taken away")
 	case !has && t.IsOur && t.Extra != "":
-		return t.Extra, nil
+		return t, nil
 	case !has:
-		return extra, nil
+		t.say(given)
+		return t, nil
 	}
 	next, err := k.codec(t.Name, is.Spec, is.Zone, true)
 	switch {
 	case err != nil:
-		return "", err
+		return t, err
 	// A spec that is given again, as by a script, must not go among the old ones.
 	case had && k.Same(t.Name, is, t.Says):
-		return t.Extra, nil
+		return t, nil
 	case !had && next.Unit() != codec.None:
-		return "", outOfRange("code", next.String(), "one without a period, or a new tag: this one's numbers have not restarted so far")
+		return t, outOfRange("code", next.String(), "one without a period, or a new tag: this one's numbers have not restarted so far")
 	case had:
 		is.Old = append([]string{t.Says.Spec}, t.Says.Old...)
 	}
 	t.Says.Spec, t.Says.Zone, t.Says.Old = next.String(), "", is.Old
 	t.write()
-	t, err = k.Canonical(t)
-	return t.Extra, err
+	return k.Canonical(t)
 }
 
-// Revive returns the definition of a tag to be created above a tombstone: given is its
-// Extra as it was asked for, of which a text may be that of a code in use.
-func (k Keys) Revive(was hapax.Tag, t Tag, given string) (Tag, error) {
-	before, err := Read(was)
-	if err != nil {
-		return t, err
+// Revive returns the definition of a tag to be created above a tombstone: given is what it
+// was to say, of which a text may be that of a code in use.
+func (k Keys) Revive(was, t Tag, given Extra) (Tag, error) {
+	if was.Unread != nil {
+		return t, was.Unread
 	}
-	if err := before.checkRevival(t); err != nil {
+	if err := was.checkRevival(t); err != nil {
 		return t, err
 	}
 	if t.IsOur {
-		asGiven, _ := parse(given)
-		t.Says.Spec, t.Says.Zone = asGiven.Spec, asGiven.Zone
+		t.Says.Spec, t.Says.Zone = given.Spec, given.Zone
 		t.write()
 	}
-	t.Extra, err = k.Supersede(was, t.Extra)
+	next, err := k.Supersede(was, t)
+	t.say(next)
 	return t, err
 }
 

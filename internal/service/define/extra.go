@@ -58,21 +58,24 @@ func (x Extra) String() string {
 type Tag struct {
 	hapax.Tag
 
-	Says  Extra
-	IsOur bool // the Extra means something here, or is empty
+	Says   Extra
+	IsOur  bool  // the Extra means something here, or is empty
+	Unread error // ErrInvalidArgument for an Extra that another version has written; of that, the tag says nothing
 }
 
-// Read returns what a tag says. ErrInvalidArgument for an Extra that another version has
-// written; of that, the tag says nothing.
-func Read(t hapax.Tag) (Tag, error) {
+// Read returns a tag with what it says.
+func Read(t hapax.Tag) Tag {
 	says, err := parse(t.Extra)
-	return Tag{t, says, t.Extra == "" || err == nil && !says.isEmpty()}, err
+	return Tag{t, says, t.Extra == "" || err == nil && !says.isEmpty(), err}
 }
 
-// See is Read where an Extra of another version says nothing.
-func See(t hapax.Tag) Tag {
-	seen, _ := Read(t)
-	return seen
+// Now returns the tag as it is now, which is read anew only where its Extra is another.
+func (t Tag) Now(now hapax.Tag) Tag {
+	if t.Extra == "" || t.Extra != now.Extra {
+		return Read(now)
+	}
+	t.Tag = now
+	return t
 }
 
 // parse returns what an Extra says; nothing for one that means nothing here.
@@ -94,6 +97,11 @@ func parse(extra string) (x Extra, err error) {
 
 // write has the tag say what it says now.
 func (t *Tag) write() { t.Extra, t.IsOur = t.Says.String(), true }
+
+// say has the tag say what another one says.
+func (t *Tag) say(as Tag) {
+	t.Extra, t.Says, t.IsOur, t.Unread = as.Extra, as.Says, as.IsOur, as.Unread
+}
 
 // CodeExtra returns the Extra of a tag whose numbers are shown as a spec of
 // package codec says; zone stands in for one that the spec does not name. A service
@@ -122,12 +130,11 @@ func (t Tag) Maker() string {
 // ByPlugins is the maker of numbers that plugins replace.
 const ByPlugins = "a plugin"
 
-// MakerBy returns Tag.Maker for tags as they are stored; it is [ByPlugins] where those of the
-// registry, which may be nil, replace a tag's numbers.
-func MakerBy(plugins *strategy.Registry) func(hapax.Tag) string {
-	return func(stored hapax.Tag) string {
-		t := See(stored)
-		if maker := t.Maker(); maker != "" || plugins == nil {
+// MakerBy returns Tag.Maker; it is [ByPlugins] where those of the registry replace a tag's
+// numbers.
+func MakerBy(plugins *strategy.Registry) func(Tag) string {
+	return func(t Tag) string {
+		if maker := t.Maker(); maker != "" {
 			return maker
 		}
 		if tag, _, ok := CutLine(t.Name); ok {
@@ -142,7 +149,7 @@ func MakerBy(plugins *strategy.Registry) func(hapax.Tag) string {
 
 // Shown returns a tag as an operator sees it.
 func Shown(t hapax.Tag) api.Tag {
-	says := See(t).Says
+	says := Read(t).Says
 	v := api.Tag{
 		Name: t.Name, Kind: t.Kind, Step: t.Step, MinStep: t.MinStep, MaxStep: t.MaxStep, Pool: t.Pool, Deleted: t.Deleted,
 		Strategy: says.Strategy, Code: says.Spec, Old: says.Old, FloorFrom: says.Floors,
@@ -172,11 +179,11 @@ func WithStrategy(t hapax.Tag, name string) (hapax.Tag, error) {
 	if t.Kind != "" && t.Kind != hapax.KindSegment {
 		return t, outOfRange("kind", string(t.Kind), "no kind where strategy names a custom one")
 	}
-	d, err := Read(t)
-	if err != nil {
-		return t, err
-	}
-	if !d.IsOur {
+	d := Read(t)
+	switch {
+	case d.Unread != nil:
+		return t, d.Unread
+	case !d.IsOur:
 		return t, outOfRange("extra", t.Extra, "none beside a strategy")
 	}
 	d.Kind, d.Says.Strategy = hapax.KindSegment, name

@@ -21,25 +21,24 @@ const (
 	maxFloorText = 200
 )
 
-// Floors returns the columns that a change of a tag's Extra brings: none where it says
+// NewFloors returns the columns that a change of what a tag says brings: none where it says
 // nothing of them or takes them away. With stated an operator speaks for the tag's own.
-func Floors(extra string) (all []api.FloorFrom, stated bool, err error) {
-	x, err := parse(extra)
+func (x Extra) NewFloors() (all []api.FloorFrom, stated bool) {
 	switch {
-	case err != nil || len(x.Floors) == 0 || x.Floors[0].URL == floorNone:
-		return nil, false, err
+	case len(x.Floors) == 0 || x.Floors[0].URL == floorNone:
+		return nil, false
 	case x.Floors[0].URL == floorStated:
-		return nil, true, nil
+		return nil, true
 	}
-	return x.Floors, false, nil
+	return x.Floors, false
 }
 
 // WithFloors returns a tag's Extra with columns; FloorsNone and FloorsStated stand for words that
 // are no list. UpdateTag keeps the rest of the tag's Extra.
 func WithFloors(extra string, all []api.FloorFrom) (string, error) {
-	t, err := Read(hapax.Tag{Extra: extra})
-	if err != nil || !t.IsOur {
-		return extra, err
+	t := Read(hapax.Tag{Extra: extra})
+	if !t.IsOur {
+		return extra, t.Unread
 	}
 	t.Says.Floors = all
 	return t.Says.String(), nil
@@ -50,9 +49,6 @@ func FloorsNone() []api.FloorFrom { return []api.FloorFrom{{URL: floorNone}} }
 
 // FloorsStated says that a floor stands in for the highest numbers of a tag's columns now.
 func FloorsStated() []api.FloorFrom { return []api.FloorFrom{{URL: floorStated}} }
-
-// FloorsOf returns the columns of a tag.
-func FloorsOf(t hapax.Tag) []api.FloorFrom { return See(t).Says.Floors }
 
 // ParseFloor reads URL,TABLE,COLUMN.
 func ParseFloor(text string) (api.FloorFrom, error) {

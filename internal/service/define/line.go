@@ -56,13 +56,9 @@ func MayRestart(t hapax.Tag) bool {
 }
 
 // CheckLease refuses to lease numbers of a tag that has a line for each period.
-func (k Keys) CheckLease(stored hapax.Tag) error {
-	if !MayRestart(stored) {
+func (k Keys) CheckLease(t Tag) error {
+	if !MayRestart(t.Tag) {
 		return nil
-	}
-	t, err := Read(stored)
-	if err != nil {
-		return err
 	}
 	c, err := k.Code(t)
 	if err != nil || !c.HasPeriod() {

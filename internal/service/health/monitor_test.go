@@ -16,6 +16,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/patience"
+	"github.com/hapax-id/hapax/internal/service/define"
 	"github.com/hapax-id/hapax/internal/service/watch"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
@@ -42,7 +43,7 @@ func monitorOf(t *testing.T, source Source, store driver.Store) (m *Monitor, clo
 	t.Helper()
 	life, end := context.WithCancel(t.Context())
 	m = New(Options{
-		Source: source, Store: watch.New(store, nil, time.Minute, func(hapax.Tag) string { return "" }),
+		Source: source, Store: watch.New(store, nil, time.Minute, func(define.Tag) string { return "" }),
 		Counters: NewCounters(nil, maps.Keys(map[hapax.EventKind]string{})), Strategies: strategy.NewRegistry(strategy.Options{}), Log: slog.New(slog.DiscardHandler),
 		OneShot: true, Now: time.Now, Life: life,
 		Spawn: func(f func()) bool {

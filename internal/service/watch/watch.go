@@ -8,14 +8,16 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/ledger"
+	"github.com/hapax-id/hapax/internal/service/define"
 	"github.com/hapax-id/hapax/store/driver"
 )
 
 // A Store is a store that is watched.
 type Store struct {
 	*watched
-	reason    *Reason // how the last grant went; may be nil
-	impatient bool    // questions are answered at once while the store is known to be away
+	reason    *Reason     // how the last grant went; may be nil
+	tag       *define.Tag // the tag that it is for; may be nil
+	impatient bool        // questions are answered at once while the store is known to be away
 }
 
 // watched is what all views of a store share: there is one view for each tag in use.
@@ -25,7 +27,7 @@ type watched struct {
 
 	ledger  *ledger.Ledger // nil: nothing is recorded
 	timeout time.Duration  // bounds one answer
-	maker   func(hapax.Tag) string
+	maker   func(define.Tag) string
 
 	admitLine    func(ctx context.Context, tag string) error // before a grant; may be nil
 	admitWorkers func(ctx context.Context, req *hapax.AcquireRequest) error
@@ -44,7 +46,7 @@ var (
 
 // New returns a store of which one answer may take so long. The ledger, which may be nil,
 // records each grant with the maker of other numbers from a tag's.
-func New(store driver.Store, l *ledger.Ledger, timeout time.Duration, maker func(hapax.Tag) string) *Store {
+func New(store driver.Store, l *ledger.Ledger, timeout time.Duration, maker func(define.Tag) string) *Store {
 	h := &health{asked: map[*time.Time]struct{}{}, refused: map[Line]error{}}
 	return &Store{watched: &watched{Store: store, health: h, ledger: l, timeout: timeout, maker: maker}}
 }
@@ -52,13 +54,21 @@ func New(store driver.Store, l *ledger.Ledger, timeout time.Duration, maker func
 // Telling returns the same store for one opening issuer: the reason is how each grant went,
 // which is what callers wait for.
 func (w *Store) Telling(reason *Reason) *Store {
-	return &Store{w.watched, reason, w.impatient}
+	return &Store{w.watched, reason, w.tag, w.impatient}
 }
 
 // Impatient returns the same store for a cache in front of it, which can do without: while
 // the store is known to be away, questions about it are answered at once.
 func (w *Store) Impatient() *Store {
-	return &Store{w.watched, w.reason, true}
+	return &Store{w.watched, w.reason, w.tag, true}
+}
+
+// Of returns the same store for grants of one tag, lest each has its Extra read anew.
+func (w *Store) Of(t define.Tag) *Store {
+	if t.Extra == "" { // nothing to read, and there is a view for each tag in use
+		return w
+	}
+	return &Store{w.watched, w.reason, &t, w.impatient}
 }
 
 // known returns the trouble with the store, for a caller that does not wait.
@@ -121,6 +131,12 @@ func (w *Store) Tag(ctx context.Context, name string) (hapax.Tag, error) {
 	return call(ctx, w, func(ctx context.Context) (hapax.Tag, error) { return w.Store.Tag(ctx, name) })
 }
 
+// Definition returns a tag with what it says. Errors are those of Tag.
+func (w *Store) Definition(ctx context.Context, name string) (define.Tag, error) {
+	t, err := w.Tag(ctx, name)
+	return define.Read(t), err
+}
+
 // Tags implements driver.TagStore.
 func (w *Store) Tags(ctx context.Context, after string, limit int) ([]hapax.Tag, error) {
 	return call(ctx, w, func(ctx context.Context) ([]hapax.Tag, error) { return w.Store.Tags(ctx, after, limit) })
@@ -162,7 +178,11 @@ func (w *Store) Allocate(ctx context.Context, tag string, n int64, last hapax.Gr
 	w.granted(Tag(tag), err)
 	// Recorded before it is used: on an error nobody gets the segment, which is a gap then.
 	if err == nil {
-		err = w.ledger.Allocated(a, grantee(ctx), w.maker(a.Tag))
+		var known define.Tag
+		if w.tag != nil {
+			known = *w.tag
+		}
+		err = w.ledger.Allocated(a, grantee(ctx), w.maker(known.Now(a.Tag)))
 	}
 	return a, err
 }
