@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 
 	"github.com/hapax-id/hapax"
@@ -81,5 +82,38 @@ func TestPluginsAllocateNothing(t *testing.T) {
 	ctx := auth.NewContext(t.Context(), nil, "192.0.2.1:42")
 	if n := testing.AllocsPerRun(100, func() { _, _ = s.Next(ctx, "orders") }); n != 0 {
 		t.Errorf("a call allocates %v times", n)
+	}
+}
+
+// TestNextAllocatesNothing: a number in hand costs no allocation, in whatever form the tag's name
+// comes, and nothing is kept of a buffer with it.
+func TestNextAllocatesNothing(t *testing.T) {
+	store := memstore.New()
+	s, err := New(t.Context(), store, Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := strings.Repeat("x", hapax.MaxTagBytes) // a copy of a short one would fit onto the stack
+	buf := []byte(name)
+	if _, err := s.NextBytes(t.Context(), buf); err != nil {
+		t.Fatal(err)
+	}
+	clear(buf)
+	if _, err := store.Tag(t.Context(), name); err != nil || s.tags.find(name) == nil || s.tags.find(name).name != name {
+		t.Fatalf("the tag's name changes with the buffer: %v", err)
+	}
+	copy(buf, name)
+	for form, next := range map[string]func() (hapax.ID, error){
+		"string": func() (hapax.ID, error) { return s.Next(t.Context(), name) },
+		"bytes":  func() (hapax.ID, error) { return s.NextBytes(t.Context(), buf) },
+	} {
+		for range 100 { // the first segment is small
+			if _, err := next(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := testing.AllocsPerRun(100, func() { _, _ = next() }); n != 0 {
+			t.Errorf("%s: a number allocates %v times", form, n)
+		}
 	}
 }

@@ -29,6 +29,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service/auth"
@@ -152,18 +153,8 @@ func assemble(c *core) *Service {
 // Next issues one number of a tag. Errors, beyond those of hapax.Issuer:
 // ErrInvalidTag, ErrTagNotFound, ErrTagDeleted, ErrLimitExceeded.
 func (s *Service) Next(ctx context.Context, tag string) (hapax.ID, error) {
-	if err := s.charge(ctx, tag, 1); err != nil {
-		return 0, err
-	}
-	if l := s.tags.find(tag); l != nil {
-		if !l.plugged.Plain() {
-			return s.nextPlugged(ctx, l)
-		}
-		if id, ok := l.issuer.TryNext(); ok {
-			return id, nil
-		}
-	}
-	return s.nextCold(ctx, tag)
+	// Not []byte(tag), which would be a copy for each number: NextBytes only reads the name.
+	return s.NextBytes(ctx, unsafe.Slice(unsafe.StringData(tag), len(tag)))
 }
 
 // TryNext issues one number of a segment tag without plugins, if one is in hand.
@@ -174,26 +165,30 @@ func (s *Service) TryNext(tag string) (hapax.ID, bool) {
 	return 0, false
 }
 
-// NextBytes is Next for callers that have the tag's name in a buffer.
+// NextBytes is Next for callers that have the tag's name in a buffer, which it neither changes
+// nor keeps.
 func (s *Service) NextBytes(ctx context.Context, tag []byte) (hapax.ID, error) {
 	if caller := auth.FromContext(ctx); caller != nil {
 		// Whether its period has begun is looked up by the name as a string.
 		if bytes.Contains(tag, []byte(define.LineMark)) {
-			return s.Next(ctx, string(tag))
-		}
-		if err := caller.TakeNumbers(1); err != nil {
+			if err := s.charge(ctx, string(tag), 1); err != nil {
+				return 0, err
+			}
+		} else if err := caller.TakeNumbers(1); err != nil {
 			return 0, err
 		}
 	}
-	if l := s.tags.findBytes(tag); l != nil {
-		if !l.plugged.Plain() {
-			return s.nextPlugged(ctx, l)
-		}
-		if id, ok := l.issuer.TryNext(); ok {
-			return id, nil
-		}
+	l := s.tags.findBytes(tag)
+	if l == nil {
+		return s.nextCold(ctx, string(tag))
 	}
-	return s.nextCold(ctx, string(tag))
+	if !l.plugged.Plain() {
+		return s.nextPlugged(ctx, l)
+	}
+	if id, ok := l.issuer.TryNext(); ok {
+		return id, nil
+	}
+	return s.nextCold(ctx, l.name)
 }
 
 // nextPlugged issues one number of an open line through its plugins.
