@@ -283,12 +283,77 @@ func TestStepsOfOneProcessDoNotDeadlock(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		query := "SELECT sum(deadlocks)::int FROM pg_stat_database"
-		if s.Name() == sqlstore.MySQL {
-			query = "SELECT CAST(VARIABLE_VALUE AS SIGNED) FROM information_schema.global_status WHERE VARIABLE_NAME = 'Innodb_deadlocks'"
+		noDeadlocks(t, s)
+	})
+}
+
+// noDeadlocks sees that the server has found none since its start.
+func noDeadlocks(t *testing.T, s *sqlstore.Store) {
+	t.Helper()
+	query := "SELECT sum(deadlocks)::int FROM pg_stat_database"
+	if s.Name() == sqlstore.MySQL {
+		query = "SELECT CAST(VARIABLE_VALUE AS SIGNED) FROM information_schema.global_status WHERE VARIABLE_NAME = 'Innodb_deadlocks'"
+	}
+	if n, err := sqlstore.Value[int](s, query); err != nil || n != 0 {
+		t.Errorf("there were %d deadlocks, %v", n, err)
+	}
+}
+
+// A heartbeat, a grant and a registration that wait for the counter of joins, which another
+// registration has, keep it from nothing else that it needs: its process's row stands where the fence would.
+func TestRegistrationsDoNotDeadlock(t *testing.T) {
+	onOwnServers(t, func(t *testing.T, _ *testservers.Server, url string) {
+		a, b := open(t, url, sqlstore.Options{}), open(t, url, sqlstore.Options{})
+		beat, none := driver.Beat{Count: 1}.Encode(), driver.Cell{Known: true}
+		own, tag := driver.Key{Table: driver.TableBeats, Name: "1"}, driver.Key{Name: "tag"}
+		joins, changes, format := driver.Key{Table: driver.TableGuard, Name: driver.RowJoins}, driver.Key{Table: driver.TableGuard, Name: driver.RowChanges}, driver.Key{Table: driver.TableGuard, Name: "format"}
+		fence := driver.Cond{Key: driver.Key{Table: driver.TableFence, Name: driver.RowFence}}
+		for key, value := range map[driver.Key][]byte{own: beat, tag: []byte("1"), joins: driver.EncodeCounter(1), format: []byte("3")} {
+			if r, err := a.KV().Step(t.Context(), driver.Step{Each: []driver.Change{{Key: key, Old: none, Next: value}}}); err != nil || !r.Each[0].Done {
+				t.Fatal(r, err)
+			}
 		}
-		if n, err := sqlstore.Value[int](s, query); err != nil || n != 0 {
-			t.Errorf("there were %d deadlocks, %v", n, err)
+		pulse := func(each ...driver.Change) driver.Step {
+			return driver.Step{If: []driver.Cond{{Key: own, Least: beat}, fence}, Raise: []driver.Put{{Key: own, Value: beat}}, Each: each, Look: []driver.Key{joins, changes}}
 		}
+		registration := func(row string, cell driver.Cell, next int64) driver.Step {
+			return driver.Step{If: []driver.Cond{fence}, Then: []driver.Change{
+				{Key: driver.Key{Table: driver.TableNodes, Name: row}, Old: none, Next: []byte("{}")},
+				{Key: driver.Key{Table: driver.TableBeats, Name: row}, Old: none, Next: beat},
+				{Key: joins, Old: cell, Next: driver.EncodeCounter(next)},
+			}}
+		}
+		db, number := admin(t, a), int64(1)
+		for name, other := range map[string]driver.Step{
+			"a heartbeat":                 pulse(),
+			"a grant":                     pulse(driver.Change{Key: tag, Old: driver.Cell{Value: []byte("1"), Known: true}, Next: []byte("2")}),
+			"a registration that is late": registration("9", driver.Cell{Value: driver.EncodeCounter(1), Known: true}, 9),
+		} {
+			made, attempts := make(chan driver.Result, 1), 0
+			r, err := a.KV().(driver.LockingKV).StepLocked(t.Context(), []driver.Key{joins}, func(cells []driver.Cell) (driver.Step, error) {
+				if attempts++; attempts == 1 {
+					go func() {
+						r, err := b.KV().Step(t.Context(), other)
+						if err != nil {
+							t.Errorf("%s: %v", name, err)
+						}
+						made <- r
+					}()
+					patience.Await(t, "the other waits, or is done", func() (waits bool, err error) {
+						err = db.QueryRowContext(t.Context(), waiting(a, url)).Scan(&waits)
+						return waits || len(made) > 0, err
+					}, func(waits bool) bool { return waits })
+				}
+				number++
+				return registration(fmt.Sprint(number), cells[0], number), nil
+			})
+			if err != nil || !r.Met || attempts != 1 {
+				t.Errorf("beside %s a registration is %+v, %v, after %d attempts", name, r, err, attempts)
+			}
+			if r := <-made; r.Met != (len(other.Then) == 0) {
+				t.Errorf("%s beside a registration: %+v", name, r)
+			}
+		}
+		noDeadlocks(t, a)
 	})
 }

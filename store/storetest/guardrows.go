@@ -44,6 +44,7 @@ func checkSwapRows(e *env) {
 		{"where the first is another one", swaps(table, "a", "1", "3", other, "b", "2", "3"), false, "2", "2"},
 		{"where the last is another one", swaps(other, "b", "2", "3", table, "a", "1", "3"), false, "2", "2"},
 		{"where one is there already", swaps(other, "b", "2", "3", table, "a", "", "3"), false, "2", "2"},
+		{"where the last is there already", swaps(table, "a", "2", "3", other, "b", "", "3"), false, "2", "2"},
 		{"where one is not there", swaps(other, "b", "2", "3", table, "c", "1", "3"), false, "2", "2"},
 		{"of which one is removed", swaps(table, "a", "2", "", other, "b", "2", "3"), true, "", "3"},
 		{"of one", swaps(other, "b", "3", "4"), true, "", "4"},
