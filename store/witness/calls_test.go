@@ -510,3 +510,60 @@ func leaf() string {
 	}
 	return layout.String()
 }
+
+// An unanswering store leaves calls without an answer.
+type unanswering struct{ *counted }
+
+func (unanswering) StoreID(ctx context.Context) (string, error) {
+	<-ctx.Done()
+	return "", ctx.Err()
+}
+
+func (unanswering) DeletePool(ctx context.Context, _ string) (driver.Pool, error) {
+	<-ctx.Done()
+	return driver.Pool{}, ctx.Err()
+}
+
+// A call ends with the guard's time-out where the store does not answer, or cannot be dialled; where
+// it waits for a node that joins that wait counts.
+func TestCallsAreBounded(t *testing.T) {
+	reads := func(c *scene, ctx context.Context) error { _, err := c.g.StoreID(ctx); return err }
+	changes := func(c *scene, ctx context.Context) error { _, err := c.g.DeletePool(ctx, "p"); return err }
+	serves := func(c *scene) {
+		c.g.mu.Lock()
+		defer c.g.mu.Unlock()
+		c.g.state = Serving
+		close(c.g.changed)
+		c.g.changed = make(chan struct{})
+	}
+	undialled := func(c *scene) {
+		h := newHandle(func(ctx context.Context) (driver.Store, error) { <-ctx.Done(); return nil, ctx.Err() }, false)
+		h.clock, h.again = c.g.opts.Clock, true
+		c.g.calls = h
+		c.t.Cleanup(func() { _ = h.close() })
+	}
+	for name, v := range map[string]struct {
+		call func(*scene, context.Context) error
+		set  func(*scene)
+	}{
+		"one that reads":                  {reads, func(*scene) {}},
+		"... without a handle":            {reads, undialled},
+		"one that changes":                {changes, func(*scene) {}},
+		"... without a handle, too":       {changes, undialled},
+		"... while the node joins":        {changes, func(c *scene) { c.g.state = Joining }},
+		"... and serves half-way through": {changes, func(c *scene) { c.g.state = Joining; time.AfterFunc(c.g.opts.Timeout/2, func() { serves(c) }) }},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := servingScene(t)
+			c.hasStore(unanswering{c.store})
+			c.g.opts.Timeout = 3 * time.Second
+			v.set(c)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			began := c.g.now()
+			if err := v.call(c, ctx); err == nil || c.g.now()-began != c.g.opts.Timeout {
+				t.Errorf("%s ends after %v: %v; want %v", name, c.g.now()-began, err, c.g.opts.Timeout)
+			}
+		})
+	}
+}

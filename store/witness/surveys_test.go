@@ -41,13 +41,14 @@ func TestLooksAfterABeat(t *testing.T) {
 			c.g.peers[a] = &sighting{}
 			c.g.used.add("t")
 		}, "named", false},
-		"another has joined": {func(c *scene) { c.g.me.joins++ }, "", true},
-		"another has ended":  {func(c *scene) { c.g.me.changes = 8 }, "", true},
-		"fewer have":         {func(c *scene) { c.g.me.changes = 6 }, "", true},
-		"the lines are due":  {func(c *scene) { c.g.me.again = c.g.now() }, "", true},
-		"... not yet, too":   {func(c *scene) { c.g.me.again = c.g.now() + 1 }, "", false},
-		"it joins":           {func(c *scene) { c.g.state, c.g.me.late = Joining, true; c.g.me.joins++ }, "", false},
-		"it has no row":      {func(c *scene) { c.g.me.row, c.g.me.late = "", true; c.g.me.joins++ }, "", false},
+		"... which reads them itself": {func(c *scene) { c.g.me.late = true; c.g.me.joins++ }, "row compacted, row decision", true},
+		"another has joined":          {func(c *scene) { c.g.me.joins++ }, "", true},
+		"another has ended":           {func(c *scene) { c.g.me.changes = 8 }, "", true},
+		"fewer have":                  {func(c *scene) { c.g.me.changes = 6 }, "", true},
+		"the lines are due":           {func(c *scene) { c.g.me.again = c.g.now() }, "", true},
+		"... not yet, too":            {func(c *scene) { c.g.me.again = c.g.now() + 1 }, "", false},
+		"it joins":                    {func(c *scene) { c.g.state, c.g.me.late = Joining, true; c.g.me.joins++ }, "", false},
+		"it has no row":               {func(c *scene) { c.g.me.row, c.g.me.late = "", true; c.g.me.joins++ }, "", false},
 		"the reading fails": {func(c *scene) {
 			c.g.me.late = true
 			c.g.used.add("t")
