@@ -32,7 +32,9 @@ const (
 //
 // The first ID of the list is taken whose time has passed and which no other process
 // has; a clock that went back, or a crash, leads on to the next. While a process runs it
-// marks its ID a few seconds ahead.
+// marks its ID a few seconds ahead of the time that its issuer goes by: after the clock was
+// set back that is still the later one, and a start waits for it, or has another ID. The
+// clock is read every 3 s: a leap that is set right sooner may not be seen.
 type File struct {
 	IDs  []int64
 	Path string
@@ -42,7 +44,7 @@ type File struct {
 
 	Host Host
 
-	now func() time.Time // default time.Now
+	clock hapax.Clock // default hapax.SystemClock
 }
 
 // Machine implements MachineProvider. While the time of every free ID is yet to come, it
@@ -59,20 +61,22 @@ func (f File) Machine(ctx context.Context) (id int64, release func(), err error)
 	if f.Layout == "" {
 		f.Layout = hapax.LayoutVestaMaxPeak
 	}
-	if f.now == nil {
-		f.now = time.Now
+	if f.clock == nil {
+		f.clock = hapax.SystemClock{}
 	}
 	layout, err := hapax.ParseLayout(f.Layout)
 	if err != nil {
 		return 0, nil, err
 	}
 	for {
-		id, unlock, err := f.choose(layout)
+		// Anew each time: an issuer that is made now goes by the clock as it is now.
+		clock := hapax.NewEngineClock(f.clock)
+		id, unlock, err := f.choose(layout, clock)
 		if !errors.Is(err, hapax.ErrNoWorker) {
 			if err != nil {
 				return 0, nil, err
 			}
-			return id, f.keep(layout, id, unlock), nil
+			return id, f.keep(layout, clock, id, unlock), nil
 		}
 		select {
 		case <-ctx.Done():
@@ -83,10 +87,10 @@ func (f File) Machine(ctx context.Context) (id int64, release func(), err error)
 }
 
 // choose takes the first ID that is free, and marks it.
-func (f File) choose(layout hapax.Layout) (id int64, unlock func(), err error) {
+func (f File) choose(layout hapax.Layout, clock *hapax.EngineClock) (id int64, unlock func(), err error) {
 	var why []string
 	err = f.change(func(last map[int64]int64) error {
-		now, err := layout.TickOf(f.now())
+		now, err := tickOf(layout, clock)
 		if err != nil {
 			return err
 		}
@@ -117,12 +121,18 @@ func (f File) choose(layout hapax.Layout) (id int64, unlock func(), err error) {
 	return id, unlock, err
 }
 
-// keep marks an ID ahead until release is called.
-func (f File) keep(layout hapax.Layout, id int64, unlock func()) (release func()) {
+func tickOf(layout hapax.Layout, clock *hapax.EngineClock) (int64, error) {
+	now, _ := clock.Now()
+	return layout.TickOf(now)
+}
+
+// keep marks an ID ahead until release is called. Like the issuer it goes by engine time: where
+// the wall clock is set back, numbers go on from the later time, and so must the marks.
+func (f File) keep(layout hapax.Layout, clock *hapax.EngineClock, id int64, unlock func()) (release func()) {
 	mark := func(ahead time.Duration) {
 		// A mark that cannot be written is tried again: until then the earlier one holds.
 		_ = f.change(func(last map[int64]int64) error {
-			now, err := layout.TickOf(f.now())
+			now, err := tickOf(layout, clock)
 			last[id] = max(now+int64(ahead/layout.Unit()), 0)
 			return err
 		})

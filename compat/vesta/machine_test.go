@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -78,20 +79,40 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
+// A setClock is a bubble's clock, which somebody sets; time goes on from there.
+type setClock struct {
+	began  time.Time
+	offset atomic.Int64
+}
+
+func newSetClock() *setClock {
+	c := &setClock{began: time.Now()}
+	c.set(20 * 365 * 24 * time.Hour) // a bubble begins before Vesta's epoch
+	return c
+}
+
+func (c *setClock) set(by time.Duration) { c.offset.Add(int64(by)) }
+
+func (c *setClock) Now() (wall time.Time, mono time.Duration) {
+	now := time.Now()
+	return now.Round(0).Add(time.Duration(c.offset.Load())), now.Sub(c.began)
+}
+
 // TestFile follows a file through runs, a crash and a clock that goes back.
 func TestFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		offset := 20 * 365 * 24 * time.Hour // the bubble begins before Vesta's epoch
+		clock := newSetClock()
 		f := File{
 			IDs: []int64{12, 13, 14}, Path: filepath.Join(t.TempDir(), "machineIdInfo.store"), Host: Host{Dir: t.TempDir()},
-			now: func() time.Time { return time.Now().Add(offset) },
+			clock: clock,
 		}
 		layout, err := hapax.ParseLayout(hapax.LayoutVestaMaxPeak)
 		if err != nil {
 			t.Fatal(err)
 		}
 		tick := func() int64 {
-			tick, err := layout.TickOf(f.now())
+			now, _ := clock.Now()
+			tick, err := layout.TickOf(now)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -152,6 +173,78 @@ func TestFile(t *testing.T) {
 		release()
 		expect(fmt.Sprintf("12:%d\n13:%d\n14:%d\n99:7\n", begin+100, begin+62, begin+100))
 	})
+}
+
+// TestFileOfAClockAhead shows that a clock that was an hour ahead costs no number twice: what was
+// issued by it stays marked after it is set right, whether the process ends or is killed, and the
+// next IDs of the list go on at once.
+func TestFileOfAClockAhead(t *testing.T) {
+	for name, killed := range map[string]bool{"ends": false, "is killed": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				clock := newSetClock()
+				f := File{IDs: []int64{12, 13}, Path: filepath.Join(t.TempDir(), "f"), Host: Host{Dir: t.TempDir()}, clock: clock}
+				layout, err := hapax.ParseLayout(hapax.LayoutVestaMaxPeak)
+				if err != nil {
+					t.Fatal(err)
+				}
+				issued := map[hapax.ID]string{}
+				// run issues for some seconds, in which the clock is set.
+				run := func(who string, want int64, set time.Duration, killed bool) {
+					t.Helper()
+					id, release, err := f.Machine(t.Context())
+					if err != nil || id != want {
+						t.Fatalf("%s has machine ID %d, %v; want %d", who, id, err, want)
+					}
+					issuer, err := hapax.NewSnowflake(t.Context(), nil, hapax.SnowflakeOptions{Layout: layout, Workers: hapax.WorkerRange{Lo: id, Hi: id + 1}, Clock: clock})
+					if err != nil {
+						t.Fatal(err)
+					}
+					for range 10 {
+						time.Sleep(time.Second)
+						number, err := issuer.Next(t.Context())
+						if err != nil {
+							t.Fatal(err)
+						}
+						if before, ok := issued[number]; ok {
+							t.Errorf("%s issues %d, as %s did", who, number, before)
+						}
+						issued[number] = who
+						clock.set(set)
+						set = 0
+					}
+					if err := issuer.Close(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					left, err := os.ReadFile(f.Path)
+					if err != nil {
+						t.Fatal(err)
+					}
+					release()
+					if killed { // nothing was marked at its end
+						err = os.WriteFile(f.Path, left, 0o600)
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+				clock.set(time.Hour)
+				began := time.Now()
+				run("the first", 12, -time.Hour, killed)
+				run("the second", 13, 0, false)
+				if took := time.Since(began); took > time.Minute {
+					t.Errorf("the second waited until %v after the first had begun", took)
+				}
+				// Once the time has come that the first numbers hold.
+				f.IDs = []int64{12}
+				time.Sleep(began.Add(time.Hour).Sub(time.Now()))
+				run("the third", 12, 0, false)
+				if took := time.Since(began) - time.Hour; took > time.Minute {
+					t.Errorf("the third had its ID %v after the time of the first was over", took)
+				}
+			})
+		})
+	}
 }
 
 func TestFileRefusals(t *testing.T) {
