@@ -122,3 +122,47 @@ func testCloseTree(t *testing.T, e *tree) {
 		t.Error("the tree is closed although no worker ID is left")
 	}
 }
+
+// A hapax that looked at the tree before it was closed, and makes its node after, takes no part:
+// its worker ID is used natively.
+func testCloseMeanwhile(t *testing.T, e *tree) {
+	for worker := range 4 {
+		e.put(t, fmt.Sprintf("10.0.0.%d:1-%010d", worker, worker), time.Now().Add(-time.Hour))
+	}
+	late := func() *leaf.Tree {
+		look, err := leaf.OpenTree(t.Context(), e.url, leaf.TreeOptions{Name: "demo"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = look.Close() })
+		return look
+	}
+	before := e.children(t)
+	from, err := leaf.CloseTree(t.Context(), late())
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := e.children(t)
+	for name, join := range map[string]func(*leaf.Tree) (int64, error){
+		"a new number":     func(tr *leaf.Tree) (int64, error) { return tr.JoinLate(t.Context(), address) },
+		"a retired number": func(tr *leaf.Tree) (int64, error) { return tr.ReuseLate(t.Context(), address, before) },
+	} {
+		if worker, err := join(late()); !errors.Is(err, hapax.ErrLineExhausted) {
+			t.Errorf("%s: it takes part with worker ID %d, %v; those from %d on are native", name, worker, err, from)
+		}
+		if after := e.children(t); len(after) != len(closed) {
+			t.Errorf("%s: it leaves the nodes %q; want %q", name, after, closed)
+		}
+	}
+	if err := leaf.ReopenTree(t.Context(), late()); err != nil {
+		t.Fatal(err)
+	}
+	for name, join := range map[string]func(*leaf.Tree) (int64, error){
+		"a new number":     func(tr *leaf.Tree) (int64, error) { return tr.JoinLate(t.Context(), address) },
+		"a retired number": func(tr *leaf.Tree) (int64, error) { return tr.ReuseLate(t.Context(), "10.0.0.8:1", e.children(t)) },
+	} {
+		if worker, err := join(late()); err != nil || worker < from {
+			t.Errorf("%s: after the way back it has worker ID %d, %v", name, worker, err)
+		}
+	}
+}

@@ -288,10 +288,15 @@ func (t *Tree) makeNode(ctx context.Context) error {
 		if !ok {
 			return fmt.Errorf("%w: ZooKeeper named the new node %q", hapax.ErrStoreCorrupt, made)
 		}
-		// Only after the node is made: a retired number may have been given away meanwhile.
+		// Only after the node is made: a retired number may have been given away meanwhile, or the tree been
+		// closed. CloseTree looks for new nodes after it has closed the tree, so that one of the two sees the
+		// other.
 		names, err := t.session.Children(ctx, t.forever)
 		if err != nil {
 			return err
+		}
+		if slices.Contains(names, closedName) {
+			return errors.Join(t.errClosedTree(), t.remove(ctx, made))
 		}
 		if worker < workerIDs && holderOf(names, worker, t.opts.Address) == "" {
 			t.node, t.worker, t.ours, t.at = made, worker, [][]byte{data}, 0
@@ -345,6 +350,13 @@ func (t *Tree) reuse(ctx context.Context, names []string) error {
 		}
 		if err != nil {
 			return t.session.Fail(ctx, err)
+		}
+		// As in makeNode: once more, now that the node is there.
+		if names, err = t.session.Children(ctx, t.forever); err != nil {
+			return err
+		}
+		if slices.Contains(names, closedName) {
+			return errors.Join(t.errClosedTree(), t.remove(ctx, node), t.remove(ctx, t.claim(worker)))
 		}
 		t.node, t.worker, t.ours, t.at = node, worker, [][]byte{data}, 0
 		return nil

@@ -57,6 +57,7 @@ func TestTree(t *testing.T) {
 		"down":               testTreeDown,
 		"clock back":         testClockBack,
 		"closed":             testCloseTree,
+		"closed meanwhile":   testCloseMeanwhile,
 		"leaf's own pattern": testPattern,
 	} {
 		t.Run(name, func(t *testing.T) {
