@@ -31,7 +31,8 @@ what --env or --for say. The file is replaced atomically each time that more is 
 With --http it answers on loopback: GET / with {"worker":17,"until":…,"until_ms":…}, or with
 --for in the form that the generator reads; GET /worker with the bare number; and 503 once the
 worker ID must not be used any more. A program that asks with /?holder=NAME has the ID for itself
-until then, or until DELETE /?holder=NAME; any other gets 409.
+until then, or until DELETE /?holder=NAME; any other gets 409. Programs that give no name count as
+one.
 
 When no more time is granted, or the clock is set back, it removes the file, runs
 --on-lost, and ends with 114 or 115, --grace before the time is over. On SIGTERM and

@@ -76,8 +76,8 @@ func isWebPage(r *http.Request) bool {
 // it was last told, from which on it does not use the ID any more.
 type claim struct {
 	mu     sync.Mutex // guards the rest
-	holder string     // empty: nobody gave a name
-	until  time.Time
+	holder string     // empty: it gave no name
+	until  time.Time  // zero: nobody has it
 }
 
 // take reports whether a program may have the worker ID, for the time that it is told.
@@ -85,7 +85,7 @@ func (c *claim) take(holder string, left time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	if c.holder != "" && c.holder != holder && now.Before(c.until) {
+	if c.holder != holder && now.Before(c.until) { // also by a name where a program without one was first
 		return false
 	}
 	c.holder, c.until = holder, now.Add(left)
@@ -96,13 +96,14 @@ func (c *claim) giveUp(holder string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.holder == holder {
-		c.holder = ""
+		c.holder, c.until = "", time.Time{}
 	}
 }
 
 // workerHandler answers GET / in the form that a known generator reads, or as JSON, and GET /worker
 // with the bare number; 503 once the worker ID must not be used any more. A program that asks with
-// ?holder=NAME has the worker ID for itself until its time is over, or DELETE /?holder=NAME.
+// ?holder=NAME has the worker ID for itself until its time is over, or DELETE /?holder=NAME. One
+// that asks without a name keeps those with one from it, too.
 func workerHandler(now func() (answeredWorker, bool), g generator) http.Handler {
 	var one claim
 	answer := func(form func(answeredWorker) (kind, body string)) http.HandlerFunc {

@@ -59,6 +59,18 @@ func TestWorkerAnswers(t *testing.T) {
 			}
 		}
 	}
+	nameless := workerHandler(func() (answeredWorker, bool) {
+		return answeredWorker{17, "", time.Now().Add(time.Hour).UnixMilli()}, true
+	}, generator{})
+	for _, c := range []struct {
+		path string
+		want int
+	}{{"/worker", 200}, {"/?holder=b", 409}, {"/", 200}} { // one worker ID is told to one program
+		w := httptest.NewRecorder()
+		if nameless.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "http://127.0.0.1:8090"+c.path, nil)); w.Code != c.want {
+			t.Errorf("%s: %d %q, want %d", c.path, w.Code, w.Body, c.want)
+		}
+	}
 	for _, address := range []string{"0.0.0.0:80", ":80", "10.0.0.1:80", "example.com:80", "127.0.0.1"} {
 		if stop, err := answerWorker(t.Context(), nil, address, generator{}); err == nil {
 			stop()
@@ -102,7 +114,12 @@ func oneHolder(c claims) error {
 		{"b", time.Second, 10 * time.Second, true},
 		{"a", 0, 10 * time.Second, false},
 		{"b", 0, -1, true},
-		{"a", 0, 10 * time.Second, true},
+		{"", 0, 10 * time.Second, true},
+		{"", time.Second, 10 * time.Second, true}, // extended, for all that is known
+		{"a", 9 * time.Second, 10 * time.Second, false},
+		{"a", time.Second, 10 * time.Second, true},
+		{"a", 0, -1, true},
+		{"b", 0, 10 * time.Second, true},
 	} {
 		time.Sleep(step.pass)
 		if step.left < 0 {
@@ -122,6 +139,17 @@ func (c *forgetfulClaim) take(holder string, left time.Duration) bool {
 	return c.claim.take(holder, left)
 }
 
+// A namingClaim remembers none but those with a name.
+type namingClaim struct{ claim }
+
+func (c *namingClaim) take(holder string, left time.Duration) bool {
+	got := c.claim.take(holder, left)
+	if c.holder == "" {
+		c.giveUp("")
+	}
+	return got
+}
+
 // A generousClaim lets a program give up what is another's.
 type generousClaim struct{ claim }
 
@@ -132,7 +160,7 @@ func TestClaim(t *testing.T) {
 		if err := oneHolder(&claim{}); err != nil {
 			t.Error(err)
 		}
-		for _, broken := range []claims{&forgetfulClaim{}, &generousClaim{}} {
+		for _, broken := range []claims{&forgetfulClaim{}, &namingClaim{}, &generousClaim{}} {
 			if oneHolder(broken) == nil {
 				t.Errorf("%T passes", broken)
 			}
