@@ -113,6 +113,12 @@ class _Line:
         self.said: Optional[HapaxError] = None  # the last that a server said since the fetch began
 
 
+class _Got(list[int]):
+    """What a call has got, for the process in which it got it."""
+
+    here: tuple[int, bytes] = (0, b"")
+
+
 class _State:
     """What a client has in one process. A forked child begins with another one: the locks of
     this one may be held there by threads that do not exist."""
@@ -211,11 +217,11 @@ class Tag:
     def take(self, count: int, deadline: Optional[float] = None) -> list[int]:
         """Several numbers."""
         until = self._until(count, deadline)
-        got: list[int] = []
+        got = _Got()
         while True:
             fetch, make = self._pick(count, got, until)
             if fetch is None:
-                return got
+                return list(got)
             if make is not None:
                 make()  # here, and not in another thread: some servers of applications run none
                 continue
@@ -231,11 +237,11 @@ class Tag:
     async def atake(self, count: int, deadline: Optional[float] = None) -> list[int]:
         """take for asyncio. A caller that is cancelled leaves what was fetched to the others."""
         until = self._until(count, deadline)
-        got: list[int] = []
+        got = _Got()
         while True:
             fetch, make = self._pick(count, got, until)
             if fetch is None:
-                return got
+                return list(got)
             waiting = fetch if make is None else _in_thread(make)
             try:
                 await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(waiting)), max(0.0, until - _now()) + (1.0 if make else 0.0))
@@ -245,8 +251,11 @@ class Tag:
     def codes(self, count: int = 1, deadline: Optional[float] = None) -> list[Code]:
         """Several numbers with the texts that show them. None is kept for later."""
         until = self._until(count, deadline)
-        state, line = self._line()
-        return self._persist(state, line, count, until, True, lambda _: state.servers.ask(self._path + "/take", {"count": count, "codes": True}, until, lambda answer, *_: _codes(answer, count)))
+        while True:
+            state, line = self._line()
+            codes = self._persist(state, line, count, until, True, lambda _: state.servers.ask(self._path + "/take", {"count": count, "codes": True}, until, lambda answer, *_: _codes(answer, count)))
+            if state.here == _process.here():  # else a signal's handler forked, and they are the parent's
+                return codes
 
     def _late(self) -> HapaxError:
         said = self._line()[1].said or HapaxError("unavailable", "", final=False)
@@ -268,11 +277,14 @@ class Tag:
             line = state.lines.setdefault(self.name, _Line(self._client._min))
         return state, line
 
-    def _pick(self, count: int, got: list[int], until: float) -> tuple[Optional[_Future], Optional[Callable[[], None]]]:
+    def _pick(self, count: int, got: _Got, until: float) -> tuple[Optional[_Future], Optional[Callable[[], None]]]:
         """Adds what is in hand to what a call has got. If that is not enough, it returns the fetch
         to wait for, and how to make it, where that is the caller's to do."""
-        client, before = self._client, len(got)
+        client = self._client
         state, line = self._line()
+        if got.here != state.here:  # a signal's handler forked while this call waited: they are the parent's
+            got.clear()
+            got.here = state.here
         with line.lock:
             while len(got) < count and (stretch := self._advance(line)) is not None:
                 most = min(count - len(got), stretch.left)
@@ -287,10 +299,9 @@ class Tag:
             if fetch is None and (ahead or not enough):
                 line.fetch = fetch = mine = _Future()
                 line.said = None
-        if state.here != _process.here():  # a signal's handler forked while this call held the numbers
+        if state.here != _process.here():  # or while it held the lock
             if mine is not None:
                 _end(line, mine)
-            del got[before:]
             return self._pick(count, got, until)
         if mine is None:
             return (None if enough else fetch), None

@@ -16,6 +16,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Optional, TypeVar
 from urllib.parse import urlsplit
 
+from . import _process
+
 _T = TypeVar("_T")
 
 log = logging.getLogger("hapax")
@@ -73,8 +75,11 @@ class Server:
         self._connect = functools.partial(kind, parts.hostname, parts.port)
         self._path = parts.path.rstrip("/")
         self._idle: list[tuple[http.client.HTTPConnection, float]] = []
+        self._here = _process.here()
 
     def _connection(self, timeout: float) -> http.client.HTTPConnection:
+        if self._here != _process.here():  # a child goes on with a call of its parent, whose connections they are
+            self._idle, self._here = [], _process.here()
         while self._idle:
             connection, since = self._idle.pop()
             if time.monotonic() - since < _IDLE_FOR:

@@ -6,6 +6,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import glob
+import json
 import os
 import sys
 import tempfile
@@ -135,6 +136,34 @@ class WithServer(unittest.TestCase):
         self.addCleanup(client.close)
         return client
 
+    def forks(self, target: Any, name: str, call: Any) -> tuple[Any, Any]:
+        """What a call returns here and in a child, where a signal's handler forks as a method that
+        it calls first returns."""
+        real, child = getattr(target, name), -1
+        read, write = os.pipe()
+
+        def forking(*args: Any) -> Any:
+            nonlocal child
+            result = real(*args)
+            if child < 0:
+                child = os.fork()
+            return result
+
+        me = os.getpid()
+        try:
+            with mock.patch.object(target, name, forking):
+                here = call()
+            if os.getpid() != me:
+                os.write(write, json.dumps(here).encode())
+        finally:
+            if os.getpid() != me:
+                os._exit(0)
+        os.close(write)
+        with os.fdopen(read) as file:
+            there = json.loads(file.read() or "null")
+        os.waitpid(child, 0)
+        return here, there
+
 
 class Use(WithServer):
     def test_threads(self) -> None:
@@ -174,6 +203,40 @@ class Use(WithServer):
                     os._exit(1)
         self.assertEqual(os.waitpid(pid, 0)[1], 0)
 
+    def test_fork_in_a_signal_handler(self) -> None:
+        tag = self.client(ahead=False).tag("orders")
+        for target, name in ((hapax.Tag, "_pick"), (hapax.Tag, "_fetch"), (_http.Servers, "_ask"), (_process, "here")):
+            for hand in (0, 4):  # what is in hand before
+                with self.subTest(name=name, hand=hand):
+                    line = tag._line()[1]
+                    while line.current is None or line.current.left != hand:
+                        tag.next()
+                    here, there = self.forks(target, name, lambda: tag.take(12))
+                    self.assertEqual((len(set(here)), len(set(there))), (12, 12))
+                    self.assertFalse(set(here) & set(there), "one number in two processes")
+
+    def test_fork_while_asyncio_waits(self) -> None:
+        async def main() -> None:
+            async with self.client(ahead=False) as client:
+                tag = client.tag("orders")
+                self.assertEqual(await tag.anext(), 1)
+                here, pick = _process.here(), hapax.Tag._pick
+                parents: list[int] = []
+
+                def forked(tag: Any, count: int, got: Any, until: float) -> Any:
+                    if got and not parents:  # as in a child that goes on with what its parent had
+                        parents.extend(got)
+                        mock.patch.object(_process, "here", return_value=(here[0] + 1, here[1])).start()
+                    return pick(tag, count, got, until)
+
+                with mock.patch.object(hapax.Tag, "_pick", forked):
+                    got = await tag.atake(12)
+                mock.patch.stopall()
+                self.assertEqual((len(set(got)), len(parents)), (12, 9))
+                self.assertFalse(set(got) & set(parents), "one number in two processes")
+
+        asyncio.run(main())
+
     def test_fork_does_not_hand_back_the_parents(self) -> None:
         client = self.client(ahead=False)
         self.assertEqual(client.tag("orders").next(), 1)
@@ -193,6 +256,15 @@ class Use(WithServer):
                 hapax.Client(*servers, **options)
             self.assertEqual(raised.exception.code, "invalid_argument")
             self.assertNotIn("secret", str(raised.exception))
+
+
+class Codes(WithServer):
+    script = '{"tags":{"invoices":{"code":"INV-{id:6}{check}"}}}'
+
+    def test_fork_in_a_signal_handler_amid_codes(self) -> None:
+        here, there = self.forks(_http.Servers, "_ask", lambda: [code.id for code in self.client().tag("invoices").codes(3)])
+        self.assertEqual((len(here), len(there)), (3, 3))
+        self.assertFalse(set(here) & set(there), "one number in two processes")
 
 
 class Slow(WithServer):
