@@ -9,6 +9,7 @@ import (
 	"hash/fnv"
 	"math"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/hapax-id/hapax"
@@ -77,7 +78,7 @@ func (m *mySQL) Steps(s *Source, how Switch, first int64) ([]string, error) {
 	lines := []string{fmt.Sprintf(fails, fmt.Sprintf("COALESCE(GET_LOCK(%s, %d), 0) = 0", mysqldb.Quote(m.lock()), m.seconds()), "another command is at work", "")}
 	if s.Kind != generatorKind && s.Kind != "auto_increment" {
 		for _, one := range all {
-			lines = append(lines, m.compound(one))
+			lines = append(lines, m.compound(one, first))
 		}
 		return []string{strings.Join(lines, "//\n")}, nil
 	}
@@ -104,11 +105,18 @@ func (m *mySQL) Steps(s *Source, how Switch, first int64) ([]string, error) {
 }
 
 // compound is a block that shuts a sequence, unless it was done before: some of its statements
-// must not be repeated.
-func (m *mySQL) compound(one shutting) string {
+// must not be repeated. It looks where the sequence is before it has an end and after, as Shut
+// does: an end below the next value is no error to the server.
+func (m *mySQL) compound(one shutting, first int64) string {
 	taken := "was <> " + mysqldb.Quote(one.comment)
 	if one.closed != nil {
 		taken += fmt.Sprintf(" OR LOCATE(%s, was) = 0", mysqldb.Quote(ofStore(m.opts.Store)))
+	}
+	name, steps := quoteTick(one.name), slices.Clone(one.steps)
+	if one.closed == nil {
+		const passed = "IF (SELECT %s FROM %s) >= %d THEN%s SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'it is past the number that its tag begins with: make the plan anew'; END IF"
+		steps = slices.Insert(steps, 1, fmt.Sprintf(passed, "next_not_cached_value - 1", name, first, fmt.Sprintf(" ALTER SEQUENCE %s MAXVALUE %d;", name, one.max)))
+		steps = slices.Insert(steps, 0, fmt.Sprintf(passed, fmt.Sprintf("GREATEST(next_not_cached_value - 1, %d) + %d", one.min, one.step), name, first, ""))
 	}
 	return fmt.Sprintf(`BEGIN NOT ATOMIC
   DECLARE was TEXT;
@@ -119,7 +127,7 @@ func (m *mySQL) compound(one shutting) string {
     END IF;
     %s;
   END IF;
-END`, mysqldb.Quote(one.name), mysqldb.Quote(one.mark.own()), taken, strings.Join(one.steps, ";\n    "))
+END`, mysqldb.Quote(one.name), mysqldb.Quote(one.mark.own()), taken, strings.Join(steps, ";\n    "))
 }
 
 // A shutting is a part that is to be shut, and how.
@@ -167,9 +175,12 @@ func (m *mySQL) steps(s *Source, how Switch, first int64) (all []shutting, err e
 		// the tag, so that nothing that happens between two of them does harm.
 		name := quoteTick(p.name)
 		// An end has to be above the least value.
-		most := max(first-1, p.min+1)
+		most := max(endBelow(first, p.step), p.min+1)
+		// The mark is on the numbers that it counts by, for the way back.
+		end := most + ((p.position+1-most)%p.step+p.step)%p.step
 		if p.closed != nil && p.closed.How == Parity {
 			most = p.position + halvedMargin
+			end = most
 		}
 		steps := []string{fmt.Sprintf("ALTER SEQUENCE %s MAXVALUE %d NOCYCLE", name, most)}
 		switch how {
@@ -177,9 +188,9 @@ func (m *mySQL) steps(s *Source, how Switch, first int64) (all []shutting, err e
 			steps = append(steps, fmt.Sprintf("ALTER SEQUENCE %s INCREMENT BY 2 MAXVALUE %d RESTART WITH %d", name, p.max, first+1-first%2))
 		case Stop:
 			steps = append(steps, fmt.Sprintf("DO SETVAL(%s, %d, 1)", name, most))
-			mark.At = most
+			mark.At = end
 		default:
-			mark.At = most
+			mark.At = end
 		}
 		// The mark last: it says that all of this was done.
 		steps = append(steps, fmt.Sprintf("ALTER TABLE %s COMMENT %s", name, mysqldb.Quote(mark.text())))
@@ -210,8 +221,8 @@ func (m *mySQL) Shut(ctx context.Context, s *Source, how Switch, first int64) er
 	return m.alone(ctx, s, func(conn *sql.Conn) error {
 		halved := s.Closed != nil && s.Closed.How == Parity
 		at, err := m.Position(ctx, s)
-		if err == nil && at >= first && !halved {
-			err = &PassedError{At: at}
+		if reach := m.reach(s, at); err == nil && reach >= first && !halved {
+			err = &PassedError{At: reach}
 		}
 		switch {
 		case err != nil:
@@ -235,6 +246,19 @@ func (m *mySQL) Shut(ctx context.Context, s *Source, how Switch, first int64) er
 		}
 		return nil
 	})
+}
+
+// reach returns the highest number that a source at a position may still give before it is shut:
+// no end of a sequence is below its next value or at its least one, and each may stand for
+// numbers above it.
+func (m *mySQL) reach(s *Source, at int64) int64 {
+	most := at
+	for _, p := range s.parts {
+		if p.closed == nil && s.Kind != "auto_increment" && s.Kind != generatorKind {
+			most = max(most, max(at, p.min)+p.step)
+		}
+	}
+	return most
 }
 
 // shutTables has a trigger shut a table.

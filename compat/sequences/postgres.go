@@ -301,7 +301,7 @@ func (p *postgres) read(ctx context.Context, s *Source) error {
 		}
 		// One that was never called gives last_value itself next.
 		if !called {
-			q.position -= q.step
+			q.position--
 		}
 		switch {
 		case q.step < 0:

@@ -46,7 +46,7 @@ func (p *postgres) Steps(s *Source, how Switch, first int64) ([]string, error) {
 		return nil, err
 	}
 	var b strings.Builder
-	b.WriteString("\nDECLARE last bigint; called boolean; at bigint; was text;\nBEGIN\n")
+	b.WriteString("\nDECLARE last bigint; called boolean; at bigint; reach bigint; was text;\nBEGIN\n")
 	for _, q := range s.parts { // as a writer does: the table first, then its sequence
 		for _, c := range q.columns {
 			if c.Always {
@@ -79,12 +79,18 @@ func (p *postgres) Steps(s *Source, how Switch, first int64) ([]string, error) {
 		}
 		line("SELECT last_value, is_called FROM %s INTO last, called;", q.quoted())
 		line("at := CASE WHEN called THEN last ELSE last - %d END;", q.step)
+		switch {
+		case q.closed == nil: // no end is below the next value or at the least one, and each may stand for numbers above it
+			line("reach := greatest(last, %d) + %d;", q.min+1, q.step-1)
+		default: // its end was chosen so when it was shut
+			line("reach := at;")
+		}
 		if q.closed == nil || q.closed.How != Parity { // else it has numbers that hapax does not issue
-			line("IF at >= %d THEN RAISE EXCEPTION '%% is at %%, past %d', %s, at USING ERRCODE = '%s', DETAIL = at; END IF;", first, first, sqlText(q.name), passedCode)
+			line("IF reach >= %d THEN RAISE EXCEPTION '%% is at %%, past %d', %s, at USING ERRCODE = '%s', DETAIL = reach; END IF;", first, first, sqlText(q.name), passedCode)
 		}
 		switch how {
 		case Gap:
-			line("EXECUTE format('ALTER SEQUENCE %s MAXVALUE %%s', %d);", formatted(q.quoted()), max(first-1, q.min+1))
+			line("EXECUTE format('ALTER SEQUENCE %s MAXVALUE %%s', %d);", formatted(q.quoted()), max(endBelow(first, q.step), q.min+1))
 		case Parity:
 			// The next number above its position of the other parity than the tag's first.
 			line("EXECUTE format('ALTER SEQUENCE %s INCREMENT BY 2 RESTART WITH %%s', at + CASE WHEN (at + %d) %% 2 <> 0 THEN 2 ELSE 1 END);", formatted(q.quoted()), first)

@@ -311,6 +311,11 @@ func aboveBlock(next, step int64) int64 {
 	return next + step - 1
 }
 
+// endBelow returns the highest value that a sequence may give below a tag's first number. What
+// a value stands for is the optimizer's choice, which no database knows: itself alone, the
+// numbers of a step up to it (Hibernate's pooled), or from it on (pooled-lo).
+func endBelow(first, step int64) int64 { return first - step }
+
 func saturated(a, b int64) int64 {
 	if b != 0 && a > math.MaxInt64/b {
 		return math.MaxInt64
