@@ -408,6 +408,44 @@ func TestForeignHashAndStoreThatWentBack(t *testing.T) {
 	b.unique()
 }
 
+// A forgetful store knows no tag any more once it has forgotten all.
+type forgetful struct {
+	hapax.SegmentStore
+
+	forgot  atomic.Bool
+	created atomic.Int64
+}
+
+func (f *forgetful) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
+	if f.forgot.Load() {
+		return hapax.Allocation{}, hapax.ErrTagNotFound
+	}
+	return f.SegmentStore.Allocate(ctx, tag, n, last)
+}
+
+func (f *forgetful) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
+	f.created.Add(1)
+	return f.SegmentStore.CreateTag(ctx, tag, mode)
+}
+
+// A tag that was used and is not there any more is not made anew: others would begin at its start.
+func TestStoreThatLostTheTag(t *testing.T) {
+	store := &forgetful{SegmentStore: memstore.New()}
+	i, b := issuer(t, connect(t, testservers.Redis(t, forgets...)), store, fixed(100)), &book{t: t}
+	b.rising(10, i)
+	store.forgot.Store(true)
+	before := store.created.Load()
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Long)
+	defer cancel()
+	var err error
+	for err == nil {
+		_, err = i.Next(ctx)
+	}
+	if !errors.Is(err, hapax.ErrStoreRolledBack) || store.created.Load() != before {
+		t.Errorf("%v; the tag was made %d times, and %d before", err, store.created.Load(), before)
+	}
+}
+
 // TestAnotherStore has two processes share a Redis but not the store, which grants each
 // of them the same numbers.
 func TestAnotherStore(t *testing.T) {

@@ -94,7 +94,12 @@ func (i *Issuer) allocate(ctx context.Context, n int64) (hapax.Grant, error) {
 	}
 	began := time.Now()
 	a, err := i.store.Allocate(ctx, i.tag, n, "")
-	if hapax.CodeOf(err) == hapax.ErrTagNotFound.Code() { // its first use
+	notFound := hapax.CodeOf(err) == hapax.ErrTagNotFound.Code()
+	switch {
+	// As in a hapax.Segment: to make it anew would have others begin at its start.
+	case notFound && known > 1:
+		return hapax.Grant{}, fmt.Errorf("%w: it does not know tag %q, which was used up to %d here", hapax.ErrStoreRolledBack, i.tag, known-1)
+	case notFound: // its first use
 		var def hapax.Tag
 		if def, err = i.opts.definition(i.tag); err == nil {
 			_, err = i.store.CreateTag(ctx, def, hapax.CreateFirstUse)
