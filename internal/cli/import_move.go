@@ -317,6 +317,10 @@ func (f *moveFlags) compare(ctx context.Context, cmd *cobra.Command, v mount.Ver
 func (f *moveFlags) move(ctx context.Context, cmd *cobra.Command, args []string, m mount.Movable, t target) error {
 	all, err := m.Move(ctx, t, mount.MoveOptions{
 		Apply: !f.dryRun, Undo: f.undo, Margin: f.margin, Watch: f.watch, IgnoreLiving: f.ignore,
+		Settings: func(system string) (mount.Settings, error) {
+			config, err := f.where.settings.load()
+			return config.Mounts[system], err
+		},
 		Bar: func(phase string) (func(done, total int), func()) { return bar(cmd, phase) },
 	})
 	if err != nil {

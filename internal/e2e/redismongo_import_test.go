@@ -147,6 +147,10 @@ func TestImportRedisMongo(t *testing.T) {
 	if r := run(t, before, "import", "redis-mongo", "--mongodb", m.URL, "--collection", "sequence", "--redis", r.URL, "--hash", "seq:*", "--config", "hapax.yaml", "--dry-run", "--watch", "50ms"); r.code != 0 || strings.Count(r.out, "\n") != len(tags) {
 		t.Errorf("before any server: %+v", r)
 	}
+	write(t, before, "hapax.yaml", printed+"    store: "+r.URL+"\n") // grants the segments, so that the tags' marks tell nothing
+	if r := run(t, before, "import", "redis-mongo", "--mongodb", m.URL, "--collection", "sequence", "--redis", r.URL, "--hash", "seq:*", "--config", "hapax.yaml", "--dry-run", "--watch", "50ms"); r.code == 0 || !strings.Contains(r.err, "compat.redismongo.store") {
+		t.Errorf("beside another store: %+v", r)
+	}
 	early := serve(t, dir, nil, "--config", "hapax.yaml")
 	for tag := range tags {
 		patience.Until(t, "a refusal of "+tag, func() bool {

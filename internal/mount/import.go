@@ -88,6 +88,10 @@ type MoveOptions struct {
 	Watch        time.Duration // how long the tables are watched for old nodes
 	IgnoreLiving bool          // go on although there are some
 
+	// Settings, if set, returns what the configuration of the native store says of a system; nil
+	// for nothing, or where a server is given.
+	Settings func(system string) (Settings, error)
+
 	// Bar begins to show how far a phase is, until end.
 	Bar func(phase string) (progress func(done, total int), end func())
 }

@@ -41,12 +41,14 @@ func (m imported) whose(name string, stores []string, closed bool) error {
 
 // ofCollection tells of a document that another store has taken.
 func (m imported) ofCollection(name string, err error) error {
-	if taken, ok := errors.AsType[*collection.TakenError](err); ok && taken.By != "" {
-		return m.whose(name, []string{taken.By}, true)
-	} else if ok {
+	taken, ok := errors.AsType[*collection.TakenError](err)
+	switch {
+	case !ok:
+		return err
+	case taken.By == "":
 		return m.whose(name, nil, true)
 	}
-	return err
+	return m.whose(name, []string{taken.By}, true)
 }
 
 // shut takes the hash and the documents of a tag for the store, and closes them, though not

@@ -192,7 +192,10 @@ func (m imported) NativeYAML(context.Context) (string, error) { return m.YAML(""
 
 // Move implements mount.Movable.
 func (m imported) Move(ctx context.Context, to moves.Target, o mount.MoveOptions) (all mount.Moves, err error) {
-	if m.store, err = to.StoreID(ctx); err != nil {
+	if m.store, err = to.StoreID(ctx); err == nil {
+		err = sameStore(o)
+	}
+	if err != nil {
 		return all, err
 	}
 	err = m.with(func(s sources) error {
@@ -207,6 +210,19 @@ func (m imported) Move(ctx context.Context, to moves.Target, o mount.MoveOptions
 		err = mount.Errorf(err, "the store is opened without compat.redismongo: give --config with the block that this command prints, or the --server that runs with it")
 	}
 	return all, err
+}
+
+// sameStore refuses a configuration in which another store than the one with the tags grants
+// the segments: what the tags' marks say is then not how far numbers were issued.
+func sameStore(o mount.MoveOptions) error {
+	if o.Settings == nil {
+		return nil
+	}
+	settings, err := o.Settings(name)
+	if s, ok := settings.(*Settings); err == nil && ok && s.Store != "" {
+		err = mount.Invalid("redismongo.store", "(another store)", "none for a move: make that store the server's own, by store, and move the tags there")
+	}
+	return err
 }
 
 // over carries the tags over: it closes each for the old service, and then creates the

@@ -110,14 +110,6 @@ func (o *oldSystem) note(who string, n int64) {
 	o.issued[n] = who
 }
 
-func (o *oldSystem) highest() int64 {
-	top := int64(0)
-	for n := range o.issued {
-		top = max(top, n)
-	}
-	return top
-}
-
 // A command is one that has read an old system, for a store of its own.
 type command struct {
 	*oldSystem
@@ -490,6 +482,23 @@ func goesOn(t *testing.T, o *oldSystem, at string) {
 	o.expect(false, map[*command]bool{a: true})
 	if err := a.again().run(true, a.store); err != nil {
 		t.Fatal(err)
+	}
+	o.expect(true, map[*command]bool{a: false})
+}
+
+// Where another store grants the segments, the tags' marks do not tell what was issued, so that
+// neither a move nor the way back is made.
+func TestMoveBesideAnotherStore(t *testing.T) {
+	o := oldSystems(t)(t, false)
+	a := o.command("A", memstore.New())
+	for _, undo := range []bool{false, true} {
+		_, err := a.Move(t.Context(), a.store, mount.MoveOptions{
+			Apply: true, Undo: undo, IgnoreLiving: true,
+			Settings: func(string) (mount.Settings, error) { return &Settings{Store: "redis://127.0.0.1/1"}, nil },
+		})
+		if !errors.Is(err, hapax.ErrInvalidArgument) || !strings.Contains(err.Error(), "compat.redismongo.store") {
+			t.Errorf("back %v: %v", undo, err)
+		}
 	}
 	o.expect(true, map[*command]bool{a: false})
 }
