@@ -64,6 +64,10 @@ type Source struct {
 	Notes  []string
 	Closed *Mark // nil: it is open
 
+	// Unfinished is set where a command was killed that shut the source: it has its mark, and
+	// Shut, as the mark says it, goes on.
+	Unfinished bool
+
 	parts []part
 }
 
@@ -154,7 +158,7 @@ func (e *TakenError) Error() string {
 	if e.By == nil {
 		return "the source was changed since it was read: repeat this"
 	}
-	return fmt.Sprintf("another command has shut the source, for the tag %q of store %s", e.By.Tag, e.By.Store)
+	return fmt.Sprintf("another command has shut the source, for the tag %q of store %s: that one issues its numbers", e.By.Tag, e.By.Store)
 }
 
 func (e *TakenError) Unwrap() error { return hapax.ErrInvalidArgument }

@@ -204,6 +204,7 @@ func tagsCreateCommand() *cobra.Command {
 		zone := flags.String("zone", "", "the time zone of the code's periods, such as Europe/Berlin")
 		floors := floorFlags(flags)
 		strategy := flags.String("strategy", "", "what issues the numbers, in place of the kind: a strategy that the servers' program has registered")
+		ofSource := flags.Bool("of-source", false, "the tag takes over from a sequence, counter or row, as hapax import plans it; a deleted one whose source may issue again is made only so")
 		return func(ctx context.Context, t target, name string) (hapax.Tag, error) {
 			if *zone != "" && *code == "" {
 				return hapax.Tag{}, usagef("--zone needs --code")
@@ -222,6 +223,9 @@ func tagsCreateCommand() *cobra.Command {
 			}, *strategy)
 			if err == nil && len(*floors) > 0 {
 				def.Extra, err = floorExtra(def.Extra, *floors)
+			}
+			if err == nil && *ofSource {
+				def.Extra, err = define.WithSource(def.Extra)
 			}
 			if err == nil {
 				def, err = def.WithDefaults()

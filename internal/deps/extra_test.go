@@ -25,7 +25,10 @@ var readers = map[string]string{
 	"internal/service/define Tag.Now":         "a known tag's that is another now",
 	"internal/service/define WithFloors":      "a definition's that is put together",
 	"internal/service/define WithStrategy":    "likewise",
+	"internal/service/define WithSource":      "likewise",
 	"internal/service/define Shown":           "a tag's that is answered, printed or imported",
+	"internal/moves raise":                    "an imported tag's, which is to say more",
+	"internal/moves IsHeld":                   "likewise, of one that may be held",
 }
 
 const definePath = module + "/internal/service/define"

@@ -258,7 +258,11 @@ func (k *killers) all(t *testing.T, writers int, switches func(point int) []stri
 		if tag := m.tag(); !tag.Deleted || m.twice() > 0 || m.new.Load() > 0 {
 			t.Errorf("%d numbers are there twice, %d rows are of the tag %+v", m.twice(), m.new.Load(), tag)
 		}
-		ok(t, t.TempDir(), "tags", "create", m.prefix+"orders", "--server", k.server.url) // beside a source that is open
+		create := []string{"tags", "create", m.prefix + "orders", "--server", k.server.url} // beside a source that is open
+		if r := run(t, t.TempDir(), create...); r.code != 2 || !strings.Contains(r.err, "--of-source") {
+			t.Errorf("a tag whose source is open is created: %+v", r)
+		}
+		ok(t, t.TempDir(), append(create, "--of-source")...)
 		patience.Until(t, "a number that came twice", func() bool { return m.twice() > 0 })
 	})
 }

@@ -305,7 +305,7 @@ func TestPlanForTwoStores(t *testing.T) {
 			address, dir := made(t), t.TempDir()
 			a, b := serve(t, t.TempDir(), []string{"SHOP_DB=" + address}), serve(t, t.TempDir(), []string{"SHOP_DB=" + address})
 			typed(t, dir, address, a, "hapax import sequences env:SHOP_DB --like orders > plan.sh", "sh plan.sh")
-			typed(t, dir, address, b, "if sh plan.sh; then exit 1; fi", "if hapax next orders; then exit 1; fi", "if hapax import sequences env:SHOP_DB --like orders --verify; then exit 1; fi")
+			typed(t, dir, address, b, "if sh plan.sh; then exit 1; fi", "if hapax next orders; then exit 1; fi", "if hapax tags create orders; then exit 1; fi", "if hapax import sequences env:SHOP_DB --like orders --verify; then exit 1; fi")
 			typed(t, dir, address, a, "sh plan.sh", "hapax next orders", "hapax import sequences env:SHOP_DB --like orders --verify")
 		})
 	}

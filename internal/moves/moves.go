@@ -106,18 +106,21 @@ func Apply(ctx context.Context, all []Move, do func(ctx context.Context, m *Move
 	return nil
 }
 
-// Create creates the native tag of a move, or raises its mark, and fills in After.
+// Create creates the native tag of a move, or raises its mark, and fills in After. The tag says
+// that a source went over to it, lest somebody else has it issue beside that, once it is deleted.
 func Create(ctx context.Context, target Target, m *Move) error {
-	made, err := target.CreateTag(ctx, m.Tag, hapax.CreateExplicit)
+	def := m.Tag
+	var err error
+	if def.Extra, err = define.WithSource(def.Extra); err != nil {
+		return err
+	}
+	made, err := target.CreateTag(ctx, def, hapax.CreateExplicit)
 	if err == nil && made.Mark > m.Tag.Mark { // it was a tombstone, and a grant from below the mark may be open
 		_, err = target.UpdateTag(ctx, m.Tag.Name, driver.TagUpdate{Floor: &m.Tag.Mark})
 	}
 	// Of an earlier run that was cut off, too: its mark is only raised.
 	if errors.Is(err, hapax.ErrTagExists) {
-		if _, _, err := compare(ctx, target, m.Tag); err != nil { // it may have been created since the plan
-			return err
-		}
-		_, err = target.UpdateTag(ctx, m.Tag.Name, driver.TagUpdate{Floor: &m.Tag.Mark})
+		err = raise(ctx, target, m.Tag)
 	}
 	if err != nil {
 		return err
@@ -133,6 +136,61 @@ func Create(ctx context.Context, target Target, m *Move) error {
 	}
 	m.After = tag.Mark
 	return err
+}
+
+// raise raises the mark of a tag that is there, and has it say what a new one says.
+func raise(ctx context.Context, target Target, def hapax.Tag) error {
+	if _, _, err := compare(ctx, target, def); err != nil { // it may have been created since the plan
+		return err
+	}
+	have, err := target.Tag(ctx, def.Name)
+	if err != nil {
+		return err
+	}
+	u := driver.TagUpdate{Floor: &def.Mark}
+	if says := define.Read(have).Says; !says.Source {
+		extra := have.Extra
+		if len(says.Floors) > 0 { // columns that are given again are read again; those of the tag stay
+			extra = ""
+		}
+		if extra, err = define.WithSource(extra); err != nil {
+			return err
+		}
+		u.Extra = &extra
+	}
+	_, err = target.UpdateTag(ctx, def.Name, u)
+	return err
+}
+
+// heldStep is the step of a tag that is held, which tells it from others that are deleted.
+const heldStep = 1
+
+// IsHeld reports whether a tag is held by Hold.
+func IsHeld(tag hapax.Tag) bool {
+	return tag.Deleted && tag.MaxStep == heldStep && define.Read(tag).Says.Source
+}
+
+// The flags of hapax tags create for a tag that takes over from a source, and besides for one that
+// is to be held.
+const (
+	OpenFlag = "--of-source"
+	HeldFlag = "--step 1 --max-step 1"
+)
+
+// Hold makes a tag that issues nothing before its source is shut: it is deleted as soon as it is
+// made, which keeps everybody from its name, and Create opens it. It reports whether somebody was
+// faster than that. ErrTagExists.
+func Hold(ctx context.Context, target Target, def hapax.Tag) (used bool, err error) {
+	if def.Extra, err = define.WithSource(def.Extra); err != nil {
+		return false, err
+	}
+	def.Step, def.MinStep, def.MaxStep = heldStep, heldStep, heldStep
+	made, err := target.CreateTag(ctx, def, hapax.CreateExplicit)
+	if err != nil {
+		return false, err
+	}
+	was, err := target.DeleteTag(ctx, def.Name)
+	return was.Mark > made.Mark, err
 }
 
 // PlanClosed returns the move of a tag whose foreign row is closed: there must be a native tag.

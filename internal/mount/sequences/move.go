@@ -135,6 +135,12 @@ const tries = 8
 // that is past that number by now gets another tag, as long as nothing was issued from that.
 func (m *imported) moveOne(ctx context.Context, to moves.Target, v *moving, t *moves.Move, o mount.MoveOptions) error {
 	if v.shut {
+		if v.Unfinished {
+			err := m.with(ctx, v.in, true, func(db sequences.Database) error { return db.Shut(ctx, v.Source, v.Closed.How, v.Closed.First) })
+			if err != nil {
+				return err
+			}
+		}
 		return moves.Create(ctx, to, t)
 	}
 	used := false // numbers of a tag that is held were issued
@@ -167,14 +173,8 @@ func (m *imported) moveOne(ctx context.Context, to moves.Target, v *moving, t *m
 	}
 }
 
-// heldStep is the step of a tag that is held, which tells it from others that are deleted.
-const heldStep = 1
-
-func isHeld(tag hapax.Tag) bool { return tag.Deleted && tag.MaxStep == heldStep }
-
-// hold sees to it that a new tag issues nothing before its source is shut: it is deleted as soon
-// as it is made, which keeps everybody from its name. A tag that is there already goes on. It
-// reports whether the tag is held, and whether somebody was faster than that.
+// hold sees to it that a new tag issues nothing before its source is shut. A tag that is there
+// already goes on. It reports whether the tag is held, and whether somebody was faster than that.
 func hold(ctx context.Context, to moves.Target, v *moving, t *moves.Move) (held, used bool, err error) {
 	have, err := to.Tag(ctx, t.Tag.Name)
 	if err == nil && v.anew && !have.Deleted {
@@ -182,18 +182,12 @@ func hold(ctx context.Context, to moves.Target, v *moving, t *moves.Move) (held,
 		have.Deleted = true
 	}
 	switch {
-	case err == nil && isHeld(have):
+	case err == nil && moves.IsHeld(have):
 		return true, false, nil
 	case err == nil && have.Deleted, errors.Is(err, hapax.ErrTagNotFound):
-		def := t.Tag
-		def.Step, def.MinStep, def.MaxStep = heldStep, heldStep, heldStep
-		made, err := to.CreateTag(ctx, def, hapax.CreateExplicit)
-		if err == nil {
-			was, err := to.DeleteTag(ctx, t.Tag.Name)
-			return true, was.Mark > made.Mark, err
-		}
+		used, err := moves.Hold(ctx, to, t.Tag)
 		if !errors.Is(err, hapax.ErrTagExists) {
-			return false, false, err
+			return err == nil, used, err
 		}
 	case err != nil:
 		return false, false, err
@@ -227,10 +221,13 @@ func issuedTwice(name string, from int64) error {
 }
 
 // unopened reports whether a command that was killed has shut a source, and not opened its tag,
-// and returns that tag. One that is deleted and not held was withdrawn by --undo.
+// or not shut it to the end, and returns that tag. One that is deleted and not held was withdrawn by --undo.
 func (m *imported) unopened(ctx context.Context, to moves.Target, v *moving) (def hapax.Tag, yes bool, err error) {
 	have, err := to.Tag(ctx, v.Tag)
-	if errors.Is(err, hapax.ErrTagNotFound) || err == nil && !isHeld(have) {
+	if err == nil && v.Unfinished && !have.Deleted {
+		return hapax.Tag{Name: v.Tag, Kind: have.Kind, Start: have.Start, Mark: have.Mark, Delta: have.Delta, Remainder: have.Remainder}, true, nil
+	}
+	if errors.Is(err, hapax.ErrTagNotFound) || err == nil && !moves.IsHeld(have) {
 		return def, false, nil
 	}
 	if err != nil {
@@ -461,6 +458,9 @@ func (m *imported) differences(ctx context.Context, d *database, s *sequences.So
 	}
 	if tag.Deleted {
 		say("the tag is deleted")
+	}
+	if s.Unfinished {
+		say("a command was killed that shut the source, which issues up to its end alone: give --apply again")
 	}
 	if slices.ContainsFunc(s.Feeds, func(c sequences.Column) bool { return c.Max >= tag.Mark }) { // by the index, one that the tag issues
 		found := ""

@@ -240,14 +240,14 @@ func (m *imported) one(d *database, s *sequences.Source) (text, steps string, er
 		return b.String(), steps, nil
 	}
 	name := signals.Word(s.Tag)
-	create := fmt.Sprintf("hapax tags create %s --start %d", name, def.Start)
+	create := fmt.Sprintf("hapax tags create %s --start %d %s", name, def.Start, moves.OpenFlag)
 	set := fmt.Sprintf("hapax tags set %s --floor %d \"$@\"", name, def.Start)
 	if def.Delta > 1 { // a tag that is there may issue the source's numbers, too
 		create += fmt.Sprintf(" --delta %d --remainder %d", def.Delta, def.Remainder)
 		set = fmt.Sprintf("{ hapax tags show %s --json \"$@\" | grep '\"delta\":%d[,}]' | grep -qv '\"remainder\":' && %s; } || exit 1", name, def.Delta, set)
 	}
 	// A tag that is deleted issues nothing, and keeps everybody from its name.
-	fmt.Fprintf(&b, "if %s --step %d --max-step %[2]d \"$@\"; then hapax tags delete %[3]s \"$@\"; else %[4]s; fi\n", create, heldStep, name, set)
+	fmt.Fprintf(&b, "if %s %s \"$@\"; then hapax tags delete %s \"$@\"; else %s; fi\n", create, moves.HeldFlag, name, set)
 	return b.String(), steps + fmt.Sprintf("%s \"$@\" || %s\n", create, set), nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,8 @@ import (
 	"github.com/hapax-id/hapax/internal/mount"
 	"github.com/hapax-id/hapax/internal/moves"
 	"github.com/hapax-id/hapax/internal/patience"
+	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/service/define"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/mongostore"
@@ -164,6 +167,25 @@ func (r *rival) issues(t *testing.T) bool {
 	return err == nil
 }
 
+// cannotCreate sees that a server refuses to open the deleted tag, as the error of its first use
+// says that it should be: its numbers are the other store's.
+func (r *rival) cannotCreate(t *testing.T) {
+	t.Helper()
+	svc, err := service.New(t.Context(), r.store, service.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = svc.Close(context.Background()) }()
+	for _, def := range []hapax.Tag{{Name: "orders"}, {Name: "orders", Start: 1 << 40, Extra: define.CodeExtra("O-{id:6+}", "")}} {
+		if have, err := svc.Tag(t.Context(), "orders"); err == nil {
+			def.Delta, def.Remainder = have.Delta, have.Remainder
+		}
+		if _, err := svc.CreateTag(t.Context(), def, hapax.CreateExplicit); !errors.Is(err, hapax.ErrInvalidArgument) || !strings.Contains(err.Error(), "hapax import --apply") {
+			t.Errorf("created with %+v: %v; want it refused", def, err)
+		}
+	}
+}
+
 // Two commands for two stores have read a source while it was open, and the second one comes in
 // at any point of the first: one of them has the source and a tag, and the other one is told
 // whose it is, and has no tag that issues.
@@ -238,6 +260,7 @@ func (c contested) after(t *testing.T, address string, how sequences.Switch, won
 			}
 		}
 	}
+	lost.cannotCreate(t)
 	if !won.issues(t) || lost.issues(t) {
 		t.Fatalf("the store that has the source issues: %v, the other one: %v", won.issues(t), lost.issues(t))
 	}
@@ -259,6 +282,7 @@ func (c contested) after(t *testing.T, address string, how sequences.Switch, won
 	if won.issues(t) || !lost.issues(t) {
 		t.Errorf("after it went over, the old store issues: %v, the new one: %v", won.issues(t), lost.issues(t))
 	}
+	won.cannotCreate(t)
 	if verdicts, err := again(lost).read.Verify(t.Context(), lost.store); err != nil || len(verdicts) != 1 || len(verdicts[0].Wrong) > 0 {
 		t.Errorf("verified: %+v, %v", verdicts, err)
 	}

@@ -126,6 +126,13 @@ func (k Keys) Supersede(t, given Tag) (Tag, error) {
 	}
 	is := given.Says
 	had, has := t.Says.Spec != "", is.Spec != ""
+	if is.Source && t.IsOur {
+		t.Says.Source = true
+		t.write()
+		if is.Source = false; is.isEmpty() { // nothing else is asked for
+			return t, nil
+		}
+	}
 	if len(is.Floors) > 0 {
 		var err error
 		if t, err = k.otherFloors(t, is); err != nil || !has {
@@ -193,14 +200,15 @@ func (k Keys) Same(tag string, given, stored Extra) bool {
 	return false
 }
 
-// Texts returns the texts of numbers of one period.
+// Texts returns the texts of numbers of one period: with an error, of those before the first that has
+// none.
 func (c *Code) Texts(p codec.Period, ids []hapax.ID) ([]string, error) {
 	texts := make([]string, len(ids))
 	buf := make([]byte, 0, c.MaxLen())
 	for i, id := range ids {
 		var err error
 		if buf, err = c.AppendPeriod(buf[:0], p, id); err != nil {
-			return nil, fmt.Errorf("%w: %d is more than %s can show, which is %d; give the tag a wider code", hapax.ErrLineExhausted, id, c, c.Max())
+			return texts[:i], fmt.Errorf("%w: %d is more than %s can show, which is %d; give the tag a wider code", hapax.ErrLineExhausted, id, c, c.Max())
 		}
 		texts[i] = string(buf)
 	}

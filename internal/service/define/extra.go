@@ -34,11 +34,15 @@ type Extra struct {
 	Replaced []string `json:"replaced,omitempty"` // strategy.Plugin.Frozen of the plugins that replace numbers
 
 	Floors []api.FloorFrom `json:"floor_from,omitempty"`
+
+	// Source is set where a sequence, counter or row of another system went over to the tag: it
+	// may issue again, for this store or another, while the tag is deleted.
+	Source bool `json:"source,omitempty"`
 }
 
 // isEmpty reports whether there is nothing to store.
 func (x Extra) isEmpty() bool {
-	return x.Spec == "" && x.Strategy == "" && len(x.Replaced) == 0 && len(x.Floors) == 0
+	return x.Spec == "" && x.Strategy == "" && len(x.Replaced) == 0 && len(x.Floors) == 0 && !x.Source
 }
 
 // String returns the text that is stored.
@@ -191,6 +195,17 @@ func WithStrategy(t hapax.Tag, name string) (hapax.Tag, error) {
 	return d.Tag, nil
 }
 
+// WithSource returns a tag's Extra that says that a source of numbers went over to the tag.
+// UpdateTag keeps the rest.
+func WithSource(extra string) (string, error) {
+	t := Read(hapax.Tag{Extra: extra})
+	if !t.IsOur {
+		return extra, t.Unread
+	}
+	t.Says.Source = true
+	return t.Says.String(), nil
+}
+
 // Frozen returns a definition whose numbers are replaced by these plugins from the first
 // one on.
 func (t Tag) Frozen(replaced []string) (Tag, error) {
@@ -220,6 +235,9 @@ func (t Tag) CheckFrozen(here []string) error {
 // checkRevival refuses to revive a tag whose numbers would be replaced otherwise.
 func (t Tag) checkRevival(is Tag) error {
 	switch {
+	case t.Says.Source && !is.Says.Source:
+		return fmt.Errorf("%w: the deleted tag %q is that of a sequence, counter or row of another system, which may issue its numbers, for this store or another: hapax import --apply opens both where that is safe; if it is shut for this store, or gone for good, give hapax tags create --of-source",
+			hapax.ErrInvalidArgument, is.Name)
 	case t.Says.Strategy != is.Says.Strategy:
 		return outOfRange("strategy", is.StrategyName(), t.StrategyName()+", which the tag had before it was deleted")
 	case !slices.Equal(t.Says.Replaced, is.Says.Replaced):
