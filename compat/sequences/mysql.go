@@ -21,6 +21,10 @@ type mySQL struct {
 	step    int64 // auto_increment_increment of the server
 	offset  int64
 	maria   bool
+	cluster bool // other servers take writes, too
+
+	before func(step string) error // for tests: called before each statement that shuts or opens; may be nil
+
 	version int  // of MySQL: 8_00_29 is 8.0.29
 	old     bool // MySQL 5
 }
@@ -54,6 +58,15 @@ func openMySQL(ctx context.Context, raw string, o Options) (*mySQL, error) {
 		return nil, errors.Join(m.fail(ctx, "the server's settings", err), db.Close())
 	}
 	m.know(version)
+	err = m.rows(ctx, "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('wsrep_on', 'group_replication_group_name')", func(scan func(...any) error) error {
+		var name, value string
+		err := scan(&name, &value)
+		m.cluster = m.cluster || value != "" && value != "OFF"
+		return err
+	})
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
 	return m, nil
 }
 
@@ -269,7 +282,7 @@ func (m *mySQL) sequences(ctx context.Context) ([]*Source, error) {
 		}
 		if p.position, err = positionOf(next, -1); err != nil {
 			p.position = math.MaxInt64
-		} else if p.closed != nil && p.closed.How == Parity { // it counts by two
+		} else if p.closed != nil && p.closed.How == Parity && !p.unfinished() { // it counts by two
 			p.position--
 		}
 		parts[int64(len(parts))] = p
@@ -282,6 +295,7 @@ func (m *mySQL) sequences(ctx context.Context) ([]*Source, error) {
 		}
 		s.Tag = strings.TrimPrefix(s.Tag, m.schema+".")
 		for _, p := range s.parts {
+			s.Unfinished = s.Unfinished || p.unfinished()
 			switch {
 			case p.step < 0:
 				s.wrong("%s descends by %d: hapax only counts up", p.name, -p.step)

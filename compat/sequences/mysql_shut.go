@@ -75,12 +75,19 @@ func (m *mySQL) Steps(s *Source, how Switch, first int64) ([]string, error) {
 		return nil, err
 	}
 	const fails = "SELECT EXP(IF(%s, 1000, 0)) AS `an error here: %s`%s" // Script says what to do
-	lines := []string{fmt.Sprintf(fails, fmt.Sprintf("COALESCE(GET_LOCK(%s, %d), 0) = 0", mysqldb.Quote(m.lock()), m.seconds()), "another command is at work", "")}
+	var lines []string
+	end := func() []string { return []string{strings.Join(lines, "//\n")} }
+	if m.cluster {
+		lines = m.claim()
+		end = func() []string { return []string{strings.Join(append(lines, unclaim), "//\n")} }
+	} else {
+		lines = append(lines, fmt.Sprintf(fails, fmt.Sprintf("COALESCE(GET_LOCK(%s, %d), 0) = 0", mysqldb.Quote(m.lock()), m.seconds()), "another command is at work", ""))
+	}
 	if s.Kind != generatorKind && s.Kind != "auto_increment" {
 		for _, one := range all {
 			lines = append(lines, m.compound(one, first))
 		}
-		return []string{strings.Join(lines, "//\n")}, nil
+		return end(), nil
 	}
 	one := all[0]
 	lines = append(lines, fmt.Sprintf(fails, fmt.Sprintf("EXISTS (SELECT 1 FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA = DATABASE() AND EVENT_OBJECT_TABLE = %s AND TRIGGER_NAME = %s AND LOCATE('%x', ACTION_STATEMENT) = 0)",
@@ -94,14 +101,14 @@ func (m *mySQL) Steps(s *Source, how Switch, first int64) ([]string, error) {
 	if s.Kind == generatorKind {
 		lines = append(lines, fmt.Sprintf(fails, fmt.Sprintf("%s + %d >= %d", quoteTick(one.field), m.opts.AllocationSize, first), past,
 			fmt.Sprintf(" FROM %s WHERE %s", quoteTick(one.name), generatorWhere(one.part, quoteTick, mysqldb.Quote))))
-		return []string{strings.Join(lines, "//\n")}, nil
+		return end(), nil
 	}
 	if !m.maria && !m.old {
 		lines = append(lines, freshCounters)
 	}
 	lines = append(lines, fmt.Sprintf(fails, fmt.Sprintf("AUTO_INCREMENT >= %d", first+1), past,
 		fmt.Sprintf(" FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = %s", mysqldb.Quote(one.name))))
-	return []string{strings.Join(lines, "//\n")}, nil
+	return end(), nil
 }
 
 // compound is a block that shuts a sequence, unless it was done before: some of its statements
@@ -118,6 +125,10 @@ func (m *mySQL) compound(one shutting, first int64) string {
 		steps = slices.Insert(steps, 1, fmt.Sprintf(passed, "next_not_cached_value - 1", name, first, fmt.Sprintf(" ALTER SEQUENCE %s MAXVALUE %d;", name, one.max)))
 		steps = slices.Insert(steps, 0, fmt.Sprintf(passed, fmt.Sprintf("GREATEST(next_not_cached_value - 1, %d) + %d", one.min, one.step), name, first, ""))
 	}
+	after := ""
+	if one.mark.How == Parity { // as Shut repeats it
+		after = fmt.Sprintf("\n  IF (SELECT increment FROM %s) <> 2 THEN\n    %s;\n  END IF;", name, one.steps[len(one.steps)-1])
+	}
 	return fmt.Sprintf(`BEGIN NOT ATOMIC
   DECLARE was TEXT;
   SELECT TABLE_COMMENT FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = %s INTO was;
@@ -126,8 +137,8 @@ func (m *mySQL) compound(one shutting, first int64) string {
       SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'it is not as it was read: another command has shut or opened it';
     END IF;
     %s;
-  END IF;
-END`, mysqldb.Quote(one.name), mysqldb.Quote(one.mark.own()), taken, strings.Join(steps, ";\n    "))
+  END IF;%s
+END`, mysqldb.Quote(one.name), mysqldb.Quote(one.mark.own()), taken, strings.Join(steps, ";\n    "), after)
 }
 
 // A shutting is a part that is to be shut, and how.
@@ -158,6 +169,9 @@ func (m *mySQL) steps(s *Source, how Switch, first int64) (all []shutting, err e
 	}
 	for _, p := range s.parts {
 		if p.closed != nil && (p.closed.How == how || how == Parity) {
+			if p.unfinished() {
+				all = append(all, shutting{p, p.closed, []string{p.halve(p.closed)}})
+			}
 			continue
 		}
 		mark := &Mark{Tag: s.Tag, How: how, Store: m.opts.Store, First: first, At: p.position, Max: p.max, Step: p.step, Servers: p.servers, Comment: p.comment}
@@ -178,26 +192,41 @@ func (m *mySQL) steps(s *Source, how Switch, first int64) (all []shutting, err e
 		most := max(endBelow(first, p.step), p.min+1)
 		// The mark is on the numbers that it counts by, for the way back.
 		end := most + ((p.position+1-most)%p.step+p.step)%p.step
-		if p.closed != nil && p.closed.How == Parity {
+		if p.closed != nil && p.closed.How == Parity && !p.unfinished() {
 			most = p.position + halvedMargin
 			end = most
 		}
 		steps := []string{fmt.Sprintf("ALTER SEQUENCE %s MAXVALUE %d NOCYCLE", name, most)}
+		comment := func() string { return fmt.Sprintf("ALTER TABLE %s COMMENT %s", name, mysqldb.Quote(mark.text())) }
+		// The mark last: it says that all of this was done. But a sequence that counts by two
+		// already, and has none, could not be told from one that always did.
 		switch how {
 		case Parity:
-			steps = append(steps, fmt.Sprintf("ALTER SEQUENCE %s INCREMENT BY 2 MAXVALUE %d RESTART WITH %d", name, p.max, first+1-first%2))
+			steps = append(steps, comment(), p.halve(mark))
 		case Stop:
-			steps = append(steps, fmt.Sprintf("DO SETVAL(%s, %d, 1)", name, most))
 			mark.At = end
+			steps = append(steps, fmt.Sprintf("DO SETVAL(%s, %d, 1)", name, most), comment())
 		default:
 			mark.At = end
+			steps = append(steps, comment())
 		}
-		// The mark last: it says that all of this was done.
-		steps = append(steps, fmt.Sprintf("ALTER TABLE %s COMMENT %s", name, mysqldb.Quote(mark.text())))
 		all = append(all, shutting{p, mark, steps})
 	}
 	return all, nil
 }
+
+// halve is the statement after which a sequence that ends in front of the tag goes on with every
+// other number above it.
+func (p part) halve(m *Mark) string {
+	most := m.Max
+	if most <= m.First { // a command that was killed has set this end
+		most = math.MaxInt64 - 1
+	}
+	return fmt.Sprintf("ALTER SEQUENCE %s INCREMENT BY 2 MAXVALUE %d RESTART WITH %d", quoteTick(p.name), most, m.First+1-m.First%2)
+}
+
+// unfinished reports whether a part was to be halved, and has its mark alone.
+func (p part) unfinished() bool { return p.closed != nil && p.closed.How == Parity && p.step != 2 }
 
 // shutTable is the statement after which a table takes no row without a number.
 func (m *mySQL) shutTable(p part, mark *Mark) string {
@@ -235,7 +264,7 @@ func (m *mySQL) Shut(ctx context.Context, s *Source, how Switch, first int64) er
 		if err != nil {
 			return err
 		}
-		for _, one := range all { // the lock is of one server, and a cluster may have several
+		for _, one := range all { // an operator may be at it by hand
 			now, err := m.markNow(ctx, conn, s, one.part)
 			if err == nil && (now == nil || now.own() != one.mark.own()) {
 				err = &TakenError{By: now}
@@ -310,6 +339,45 @@ func (m *mySQL) lock() string { return fmt.Sprintf("hapax_shut_%x", hashOf(m.sch
 
 func (m *mySQL) seconds() int64 { return max(1, int64(m.opts.Timeout.Seconds())) }
 
+// The row by which a command is alone in a cluster, whose servers each have locks of their own: of
+// two inserts that meet there one fails, by its key or when it is committed. Its table stays.
+const (
+	claimTable = "hapax_shut"
+	unclaim    = "DELETE FROM " + claimTable
+)
+
+func (m *mySQL) claim() []string {
+	return []string{
+		"CREATE TABLE IF NOT EXISTS " + claimTable + " (at_work VARCHAR(9) NOT NULL PRIMARY KEY, store VARCHAR(255) NOT NULL) ENGINE=InnoDB",
+		"INSERT INTO " + claimTable + " VALUES ('a command', " + mysqldb.Quote(m.opts.Store) + ")",
+	}
+}
+
+// enter waits for the turn of this command, and returns the statement that ends it.
+func (m *mySQL) enter(ctx context.Context, conn *sql.Conn) (release string, err error) {
+	busy := fmt.Errorf("%w: another command shuts or opens sources of this database; repeat this when it has ended", hapax.ErrStoreUnavailable)
+	if m.cluster {
+		steps := m.claim()
+		if err := m.run(ctx, conn, steps[:1]); err != nil {
+			return "", err
+		}
+		if _, err := conn.ExecContext(ctx, steps[1]); mysqldb.Met(err) {
+			return "", fmt.Errorf("%w, and if it was killed, give the database %s first", busy, unclaim)
+		} else if err != nil {
+			return "", m.fail(ctx, "a lock", err)
+		}
+		return unclaim, nil
+	}
+	var got sql.Null[int64]
+	if err := conn.QueryRowContext(ctx, "SELECT GET_LOCK(?, ?)", m.lock(), m.seconds()).Scan(&got); err != nil {
+		return "", m.fail(ctx, "a lock", err)
+	}
+	if got.V != 1 {
+		return "", busy
+	}
+	return "DO RELEASE_LOCK(" + mysqldb.Quote(m.lock()) + ")", nil
+}
+
 // alone calls do while no other command shuts or opens a source, if the source is as it was read.
 func (m *mySQL) alone(ctx context.Context, s *Source, do func(*sql.Conn) error) (err error) {
 	conn, err := m.db.SQL.Conn(ctx)
@@ -322,15 +390,12 @@ func (m *mySQL) alone(ctx context.Context, s *Source, do func(*sql.Conn) error) 
 	if _, err := conn.ExecContext(ctx, fmt.Sprintf("SET SESSION lock_wait_timeout = %d", m.seconds())); err != nil {
 		return m.fail(ctx, "a session", err)
 	}
-	var got sql.Null[int64]
-	if err := conn.QueryRowContext(ctx, "SELECT GET_LOCK(?, ?)", m.lock(), m.seconds()).Scan(&got); err != nil {
-		return m.fail(ctx, "a lock", err)
-	}
-	if got.V != 1 {
-		return fmt.Errorf("%w: another command shuts or opens sources of this database; repeat this when it has ended", hapax.ErrStoreUnavailable)
+	release, err := m.enter(ctx, conn)
+	if err != nil {
+		return err
 	}
 	defer func() {
-		_, err2 := conn.ExecContext(context.WithoutCancel(ctx), "DO RELEASE_LOCK(?)", m.lock())
+		_, err2 := conn.ExecContext(context.WithoutCancel(ctx), release)
 		if err2 != nil && err == nil {
 			err = m.fail(ctx, "a lock", err2)
 		}
@@ -365,15 +430,24 @@ func (m *mySQL) markNow(ctx context.Context, conn *sql.Conn, s *Source, p part) 
 // Script implements Database.
 func (m *mySQL) Script(variable string, steps []string) string {
 	var b strings.Builder
+	hint := ""
+	if m.cluster {
+		hint = " Then give the database: " + unclaim + "."
+	}
 	for _, step := range steps {
 		document, text := hereDocument("DELIMITER //\n" + step + "//")
-		fmt.Fprintf(&b, "%s %s | hapax_mysql \"$%s\" || { echo 'If a value is out of range, the source is past its tag'\"'\"'s first number, or another command has shut it: make the plan anew.' >&2; exit 1; }\n%s", ForStore, document, variable, text)
+		fmt.Fprintf(&b, "%s %s | hapax_mysql \"$%s\" || { echo 'If a value is out of range, the source is past its tag'\"'\"'s first number, or another command has shut it: make the plan anew.%s' >&2; exit 1; }\n%s", ForStore, document, variable, hint, text)
 	}
 	return b.String()
 }
 
 func (m *mySQL) run(ctx context.Context, conn *sql.Conn, steps []string) error {
 	for _, step := range steps {
+		if m.before != nil {
+			if err := m.before(step); err != nil {
+				return err
+			}
+		}
 		_, err := conn.ExecContext(ctx, step)
 		if mysqldb.Denied(err) {
 			return fmt.Errorf("%w: this account may not shut it; have its owner run the plan that the command prints: %w", hapax.ErrNotSupported, err)

@@ -364,3 +364,10 @@ func Quote(s string) string {
 	}
 	return string(append(b, '\''))
 }
+
+// Met reports whether a row could not be inserted because another one has its key, or because
+// a cluster has taken another change first.
+func Met(err error) bool {
+	e, ok := errors.AsType[*mysql.MySQLError](err)
+	return ok && slices.Contains([]uint16{1062, 1213, 3101}, e.Number)
+}
