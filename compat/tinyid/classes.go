@@ -107,7 +107,7 @@ func (s *Store) compare(ctx context.Context, db *database) error {
 	}
 	for i := range rows {
 		r := &rows[i]
-		if r.check() != nil || strings.HasPrefix(r.bizType, movedPrefix) {
+		if r.check() != nil || isRenamed(r.bizType) {
 			continue // it is refused when it is used
 		}
 		if mark := known.of(r); r.maxID+1 < mark {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/hapax-id/hapax"
@@ -75,10 +74,19 @@ func PlanMoves(ctx context.Context, s *Store, target moves.Target, o MoveOptions
 	if len(rows) == 0 {
 		return nil, fmt.Errorf("%w: tiny_id_info has no rows: nothing is to be moved; are these the databases that TinyID uses?", hapax.ErrInvalidArgument)
 	}
+	store, err := target.StoreID(ctx)
+	if err != nil {
+		return nil, err
+	}
+	code := codeOf(store)
 	var defs []hapax.Tag
 	var others []Move
 	for _, bizType := range slices.Sorted(maps.Keys(rows)) {
-		if closed(rows[bizType]) {
+		if ofAnother(rows[bizType], code) {
+			others = append(others, Move{Tag: hapax.Tag{Name: bizType}, Reason: errOfAnother(bizType)})
+			continue
+		}
+		if closed(rows[bizType]) && !isMoving(rows[bizType], code) {
 			m, err := moves.PlanClosed(ctx, target, bizType, closes(rows[bizType]))
 			if err != nil {
 				return nil, err
@@ -108,7 +116,11 @@ func ApplyMoves(ctx context.Context, s *Store, target moves.Target, all []Move, 
 		if m.Closed {
 			return nil
 		}
-		if err := s.closeRows(ctx, m.Tag.Name); err != nil {
+		store, err := target.StoreID(ctx)
+		if err != nil {
+			return err
+		}
+		if err := s.closeRows(ctx, m.Tag.Name, codeOf(store)); err != nil {
 			return err
 		}
 		rows, err := s.all(ctx) // nothing moves them now
@@ -129,7 +141,7 @@ func ApplyMoves(ctx context.Context, s *Store, target moves.Target, all []Move, 
 			return err
 		}
 		m.Closed, m.Closes = true, closes(rows[m.Tag.Name])
-		return nil
+		return s.finish(ctx, rows[m.Tag.Name])
 	}, o.Progress)
 }
 
@@ -137,7 +149,17 @@ func ApplyMoves(ctx context.Context, s *Store, target moves.Target, all []Move, 
 type placed struct {
 	row
 	db    int
-	fence fence // by which it is closed
+	fence fence  // by which it is closed
+	by    string // the code of the store that it is being moved to; empty once that is over
+}
+
+// top returns the highest max_id of rows.
+func top(rows []placed) int64 {
+	most := int64(0)
+	for _, r := range rows {
+		most = max(most, r.maxID)
+	}
+	return most
 }
 
 // all reads all rows of all databases, by the biz_type that they have or had before they
@@ -147,7 +169,7 @@ func (s *Store) all(ctx context.Context) (map[string][]placed, error) {
 	for i, db := range s.dbs {
 		limited, cancel := db.Limit(ctx)
 		rows, err := db.rows(limited)
-		triggered := map[int64]bool{}
+		triggered := map[int64]string{}
 		if err == nil {
 			triggered, err = db.triggered(limited)
 		}
@@ -156,11 +178,11 @@ func (s *Store) all(ctx context.Context) (map[string][]placed, error) {
 			return nil, db.Fail(ctx, "tiny_id_info", err)
 		}
 		for _, r := range rows {
-			p := placed{r, i, open}
-			if name, ok := strings.CutPrefix(r.bizType, movedPrefix); ok {
-				p.bizType, p.fence = name, renamed
-			} else if triggered[r.id] {
-				p.fence = trigger
+			p := placed{row: r, db: i}
+			if name, by, ok := cutName(r.bizType); ok {
+				p.bizType, p.by, p.fence = name, by, renamed
+			} else if by, ok := triggered[r.id]; ok {
+				p.by, p.fence = by, trigger
 			}
 			found[p.bizType] = append(found[p.bizType], p)
 		}

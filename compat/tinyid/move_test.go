@@ -1,6 +1,7 @@
 package tinyid_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,7 +12,9 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/tinyid"
 	"github.com/hapax-id/hapax/internal/compat/testdb"
+	"github.com/hapax-id/hapax/internal/moves"
 	"github.com/hapax-id/hapax/internal/testservers"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 )
 
@@ -176,5 +179,99 @@ func testTwoStores(t *testing.T, server *testservers.Server) {
 		if reason := plans[k][0].Reason; err != nil || errors.Is(reason, hapax.ErrInvalidArgument) != (k == 1) || errors.Is(missing, hapax.ErrTagNotFound) != (k == 1) {
 			t.Errorf("store %d: %v, %v; its tag: %v", k, err, reason, missing)
 		}
+	}
+}
+
+// killed is a store for which no tag is made any more.
+type killed struct{ *memstore.Store }
+
+var errKilled = errors.New("killed")
+
+func (killed) CreateTag(context.Context, hapax.Tag, hapax.CreateMode) (hapax.Tag, error) {
+	return hapax.Tag{}, errKilled
+}
+
+func (killed) UpdateTag(context.Context, string, driver.TagUpdate) (hapax.Tag, error) {
+	return hapax.Tag{}, errKilled
+}
+
+// testKilledMove: a command that is killed once the rows are closed, and before the tag is there or
+// raised, can be repeated or undone, for its own store alone.
+func testKilledMove(t *testing.T, server *testservers.Server) {
+	long := strings.Repeat("x", 60)
+	for _, c := range []struct{ name, bizType string }{{"renamed", "a"}, {"trigger", long}} {
+		for _, there := range []bool{false, true} {
+			for _, undo := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/%v/%v", c.name, there, undo), func(t *testing.T) { killedMove(t, server, c.bizType, there, undo) })
+			}
+		}
+	}
+}
+
+func killedMove(t *testing.T, server *testservers.Server, bizType string, there, undo bool) {
+	db := database(t, server, "'"+bizType+"', 5000, 10, 1, 0")
+	s := open(t, tinyid.Options{}, db.URL)
+	native, other := memstore.New(), memstore.New()
+	if there { // and its mark is far behind
+		for _, store := range []*memstore.Store{native, other} {
+			def, err := hapax.Tag{Name: bizType}.WithDefaults()
+			if err == nil {
+				_, err = store.CreateTag(t.Context(), def, hapax.CreateExplicit)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	plan := func(target moves.Target) []tinyid.Move {
+		t.Helper()
+		all, err := tinyid.PlanMoves(t.Context(), s, target, tinyid.MoveOptions{IgnoreLiving: true})
+		if err != nil || len(all) != 1 {
+			t.Fatal(all, err)
+		}
+		return all
+	}
+	if err := tinyid.ApplyMoves(t.Context(), s, killed{native}, plan(native), tinyid.MoveOptions{}); !errors.Is(err, errKilled) {
+		t.Fatalf("killed: %v", err)
+	}
+	if theirs(t, db, bizType) {
+		t.Fatal("TinyID takes a segment of a closed row")
+	}
+	if all := plan(other); all[0].Reason == nil || !strings.Contains(all[0].Reason.Error(), "another store") {
+		t.Errorf("for another store: %+v", all[0])
+	}
+	if all, err := tinyid.PlanReopen(t.Context(), s, other); err != nil || len(all) != 1 || all[0].Reason == nil {
+		t.Errorf("undone by another store: %+v, %v", all, err)
+	}
+	if undo {
+		all, err := tinyid.PlanReopen(t.Context(), s, native)
+		if err == nil {
+			err = tinyid.Reopen(t.Context(), s, native, all, nil)
+		}
+		if err != nil || len(all) != 1 || all[0].Reason != nil || all[0].Closed {
+			t.Fatalf("the way back: %+v, %v", all, err)
+		}
+		if got := db.Number(t, "SELECT max_id FROM tiny_id_info"); got < 5000 || !theirs(t, db, bizType) {
+			t.Errorf("after the way back max_id is %d", got)
+		}
+		return
+	}
+	for range 2 { // also where all is done
+		all := plan(native)
+		if err := tinyid.ApplyMoves(t.Context(), s, native, all, tinyid.MoveOptions{}); err != nil || all[0].Reason != nil || !all[0].Closed {
+			t.Fatalf("once more: %+v, %v", all, err)
+		}
+	}
+	if g, err := native.Allocate(t.Context(), bizType, 1, ""); err != nil || g.Grant.Lo <= 5000 {
+		t.Errorf("natively: %v, %v; want a number above 5000", g.Grant, err)
+	}
+	if theirs(t, db, bizType) {
+		t.Error("TinyID takes a segment of what was moved")
+	}
+	if all := plan(native); all[0].Changes() || all[0].Reason != nil {
+		t.Errorf("what was moved: %+v", all[0])
+	}
+	if all, err := tinyid.PlanReopen(t.Context(), s, native); err != nil || len(all) != 1 || all[0].Reason != nil {
+		t.Errorf("the way back: %+v, %v", all, err)
 	}
 }

@@ -58,6 +58,7 @@ func TestStore(t *testing.T) {
 		"tokens":        testTokens,
 		"moves":         testMoves,
 		"two stores":    testTwoStores,
+		"killed move":   testKilledMove,
 		"trigger":       testMoveByTrigger,
 
 		"witness":                  testWitness,

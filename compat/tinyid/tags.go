@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/hapax-id/hapax"
 )
@@ -35,7 +34,7 @@ func (s *Store) Tags(ctx context.Context, after string, limit int) ([]hapax.Tag,
 		}
 		for i := range rows {
 			r := &rows[i]
-			if _, ok := found[r.bizType]; ok || r.bizType <= after || strings.HasPrefix(r.bizType, movedPrefix) {
+			if _, ok := found[r.bizType]; ok || r.bizType <= after || isRenamed(r.bizType) {
 				continue
 			}
 			if err := r.check(); err != nil {
