@@ -97,10 +97,18 @@ func (s *Service) attempt(ctx context.Context, tag string) (*attempt, error) {
 	return a, nil
 }
 
-// knownLocked returns an attempt under way, or an error if there must be none now.
+// knownLocked returns an attempt under way, or an error if there must be none now. The attempt of a
+// line that is open has ended: it did so after the caller had looked, and a second line would
+// leave the numbers of the first one unused.
 func (s *Service) knownLocked(tag string) (*attempt, error) {
 	if s.isClosed() {
 		return nil, hapax.ErrClosed
+	}
+	if l := s.tags.find(tag); l != nil {
+		a := &attempt{done: make(chan struct{}), line: l}
+		a.on.Store(&watch.Reason{})
+		close(a.done)
+		return a, nil
 	}
 	return s.opening[tag], s.refused.of(tag)
 }
