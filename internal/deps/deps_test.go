@@ -37,7 +37,7 @@ var rules = []rule{
 	{"root", nil},
 	{"codec", []string{"root"}},
 	{"strategy", []string{"root", "codec", "internal/journal"}},
-	{"internal/journal", nil},
+	{"internal/journal", []string{"internal/durable"}},
 	{"internal/ledger", []string{"root", "api", "internal/journal", "store/driver", "store/witness", "strategy"}},
 	{"identity", []string{"root"}},
 	{"plan", []string{"root"}},

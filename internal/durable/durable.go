@@ -101,6 +101,39 @@ func create(path string, flag int) (*os.File, error) {
 	return f, nil
 }
 
+// OpenFile is os.OpenFile for a file that only its owner can read. One that root makes is for the
+// owner of its directory.
+func OpenFile(path string, flag int) (*os.File, error) {
+	if flag&os.O_CREATE != 0 {
+		f, err := create(path, flag)
+		if !errors.Is(err, fs.ErrExist) || flag&os.O_EXCL != 0 {
+			return f, err
+		}
+	}
+	return os.OpenFile(path, flag, 0o600)
+}
+
+// MkdirAll is os.MkdirAll for directories that only their owner can use. Those that root makes are for
+// the owner of the directory that they are in.
+func MkdirAll(path string) error {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return nil
+	}
+	if parent := filepath.Dir(path); parent != path {
+		if err := MkdirAll(parent); err != nil {
+			return err
+		}
+	}
+	err := os.Mkdir(path, 0o700)
+	if errors.Is(err, fs.ErrExist) { // by another process, or it is none
+		return os.MkdirAll(path, 0o700)
+	}
+	if err != nil {
+		return err
+	}
+	return ownDir(path)
+}
+
 func (system) Rename(from, to string) error { return rename(from, to) }
 func (system) Remove(path string) error     { return os.Remove(path) }
 func (system) SyncDir(dir string) error     { return syncDir(dir) }

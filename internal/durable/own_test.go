@@ -5,6 +5,7 @@ package durable_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -42,7 +43,27 @@ func TestRootLeavesFilesToTheirUser(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for name, want := range map[string]uint32{"witness": user, "format": user, "new.lock": user, "kept.lock": 0} {
+	for _, name := range []string{"new.db", "kept.lock"} {
+		f, err := durable.OpenFile(path(name), os.O_RDWR|os.O_CREATE)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if foreign, err := durable.Foreign(dir); err != nil || !slices.Equal(foreign, []string{path("kept.lock")}) {
+		t.Errorf("of another user are %q, %v", foreign, err)
+	}
+	if err := durable.MkdirAll(path("a/b")); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a", "a/b"} {
+		if info, err := os.Stat(path(name)); err != nil || info.Sys().(*syscall.Stat_t).Uid != user || info.Mode().Perm() != 0o700 {
+			t.Errorf("%s: %v, %v", name, info, err)
+		}
+	}
+	for name, want := range map[string]uint32{"witness": user, "format": user, "new.lock": user, "new.db": user, "kept.lock": 0} {
 		info, err := os.Stat(path(name))
 		if err != nil {
 			t.Fatal(err)

@@ -3,6 +3,8 @@
 package durable
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -14,13 +16,59 @@ func own(f *os.File) error {
 	if os.Geteuid() != 0 {
 		return nil
 	}
-	dir, err := os.Stat(filepath.Dir(f.Name()))
-	if err != nil {
-		return err
-	}
-	if of, ok := dir.Sys().(*syscall.Stat_t); ok && of.Uid != 0 {
+	user, group, err := owner(filepath.Dir(f.Name()))
+	if err == nil && user != 0 {
 		// Where root may not, as on some network file systems, the file stays as it was made.
-		_ = f.Chown(int(of.Uid), int(of.Gid))
+		_ = f.Chown(user, group)
 	}
-	return nil
+	return err
+}
+
+// ownDir is own for a directory.
+func ownDir(path string) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	user, group, err := owner(filepath.Dir(path))
+	if err == nil && user != 0 {
+		_ = os.Lchown(path, user, group)
+	}
+	return err
+}
+
+func owner(path string) (user, group int, err error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0, 0, err
+	}
+	if of, ok := info.Sys().(*syscall.Stat_t); ok {
+		return int(of.Uid), int(of.Gid), nil
+	}
+	return 0, 0, nil
+}
+
+// Foreign returns the paths within a directory that are not its owner's; none for a directory of
+// root's, who may open all.
+func Foreign(dir string) (paths []string, err error) {
+	user, _, err := owner(dir)
+	if err != nil || user == 0 {
+		return nil, err
+	}
+	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.Type()&fs.ModeSymlink != 0 {
+			return err
+		}
+		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) { // removed meanwhile
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if of, ok := info.Sys().(*syscall.Stat_t); ok && int(of.Uid) != user {
+			paths = append(paths, path)
+		}
+		return nil
+	})
+	return paths, err
 }

@@ -19,6 +19,7 @@
 package journal
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -30,6 +31,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/hapax-id/hapax/internal/durable"
 )
 
 // Limits and defaults.
@@ -67,7 +70,7 @@ type Options struct {
 	Trouble func(error)
 
 	// Open is for tests: it opens a file to append to, and makes it where it is
-	// missing. Default os.OpenFile.
+	// missing. Default durable.OpenFile.
 	Open func(path string) (File, error)
 
 	// Now is for tests; default time.Now.
@@ -130,7 +133,7 @@ func Open(dir, prefix string, opts Options) (*Journal, error) {
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := durable.MkdirAll(dir); err != nil {
 		return nil, err
 	}
 	j := &Journal{dir: dir, prefix: prefix, opts: opts, syncing: make(chan struct{}, 1), stop: make(chan struct{})}
@@ -154,7 +157,7 @@ func Open(dir, prefix string, opts Options) (*Journal, error) {
 }
 
 func openFile(path string) (File, error) {
-	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	return durable.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND)
 }
 
 // resume goes on with a file, past what a crash left of its last record.
@@ -237,14 +240,21 @@ func (j *Journal) Flush() error {
 	return j.trouble
 }
 
-// Forget takes back what Buffer has added and is in no file yet.
+// Forget takes back what Buffer has added and is in no file yet. The journal's own records stay.
 func (j *Journal) Forget() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	torn := len(j.tail) > 0 && j.tail[0] == '\n' // ends a record that is torn
-	if j.tail, j.waiting = j.tail[:0], 0; torn {
-		j.tail = append(j.tail, '\n')
+	kept, waiting := j.tail[:0], int64(0) // each line goes to where it is, or before that
+	for line := range bytes.Lines(j.tail) {
+		own := bytes.HasPrefix(line, []byte(Opened+"\t")) || bytes.HasPrefix(line, []byte(Lost+"\t"))
+		if own {
+			waiting++
+		}
+		if own || len(line) == 1 { // ends a record that is torn
+			kept = append(kept, line...)
+		}
 	}
+	j.tail, j.waiting = kept, waiting
 }
 
 // Ready reports whether records can be written, and writes those that wait.
@@ -389,8 +399,15 @@ func (j *Journal) sync() error {
 	j.retired, j.dirty = nil, false
 	j.mu.Unlock()
 	errs := []error{trouble}
+	var left []File
 	for _, f := range retired {
-		errs = append(errs, f.Sync(), f.Close())
+		err := f.Sync()
+		if err == nil {
+			err = f.Close()
+		} else { // the next call promises its records, too
+			left = append(left, f)
+		}
+		errs = append(errs, err)
 	}
 	if dirty && file != nil {
 		errs = append(errs, file.Sync())
@@ -402,7 +419,7 @@ func (j *Journal) sync() error {
 	err := errors.Join(errs...)
 	if err != nil {
 		j.mu.Lock()
-		j.dirty = true
+		j.dirty, j.retired = true, append(left, j.retired...)
 		j.mu.Unlock()
 	}
 	return err
@@ -509,8 +526,10 @@ func (j *Journal) Close() error {
 	close(j.stop)
 	j.loop.Wait()
 	err := j.Sync()
-	if j.file != nil {
-		err = errors.Join(err, j.file.Close())
+	for _, f := range append(j.retired, j.file) {
+		if f != nil {
+			err = errors.Join(err, f.Close())
+		}
 	}
 	return err
 }

@@ -275,6 +275,8 @@ type disk struct {
 	mu    sync.Mutex
 	room  int // -1: enough
 	files []*diskFile
+
+	unsynced bool // it syncs nothing
 }
 
 type diskFile struct {
@@ -334,6 +336,9 @@ func (f *diskFile) Truncate(size int64) error {
 func (f *diskFile) Sync() error {
 	f.disk.mu.Lock()
 	defer f.disk.mu.Unlock()
+	if f.disk.unsynced {
+		return errFull
+	}
 	f.synced = f.size
 	return nil
 }
@@ -430,6 +435,70 @@ func TestLost(t *testing.T) {
 	}
 	if err := j.Append("too long", strings.Repeat("z", MaxRecord)); err != nil || j.Stats().Lost != lost+1 {
 		t.Errorf("a record that is too long: %v, %+v", err, j.Stats())
+	}
+}
+
+// A file that was rotated away and could not be synced is synced by the next Sync, which promises its
+// records, too.
+func TestRetiredIsSyncedAgain(t *testing.T) {
+	dir := t.TempDir()
+	d := &disk{room: -1}
+	j := open(t, dir, Options{Open: d.open, Bytes: MinBytes})
+	long := strings.Repeat("z", 10_000)
+	appended := 0
+	for ; len(d.files) < 2; appended++ {
+		if err := j.Append(strconv.Itoa(appended), long); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.mu.Lock()
+	d.unsynced = true
+	d.mu.Unlock()
+	if err := j.Sync(); !errors.Is(err, errFull) {
+		t.Fatalf("on a disk that does not sync: %v", err)
+	}
+	d.mu.Lock()
+	d.unsynced = false
+	d.mu.Unlock()
+	if err := j.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	d.mu.Lock()
+	d.lose(t)
+	d.mu.Unlock()
+	if got, damaged := records(t, dir); len(got) != appended || damaged != 0 {
+		t.Errorf("%d of %d records are left, %d damaged", len(got), appended, damaged)
+	}
+}
+
+// Forget takes back records, and not what the journal has to say.
+func TestForget(t *testing.T) {
+	dir := t.TempDir()
+	d := &disk{room: 0}
+	j := open(t, dir, Options{Open: d.open})
+	j.Buffer("too long", strings.Repeat("z", MaxRecord))
+	j.Buffer("taken back")
+	if err := j.Flush(); !errors.Is(err, errFull) {
+		t.Fatalf("on a full disk: %v", err)
+	}
+	j.Forget()
+	if s := j.Stats(); s != (Stats{Waiting: 2, Lost: 1}) {
+		t.Errorf("the counts are %+v; want two records of the journal's own waiting", s)
+	}
+	d.mu.Lock()
+	d.room = -1
+	d.mu.Unlock()
+	if err := j.Append("last"); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	_, err := Read(t.Context(), dir, "x", func(r []byte) error {
+		first, _, _ := strings.Cut(string(r), "\t")
+		got = append(got, first)
+		return nil
+	})
+	if want := []string{Opened, Lost, "last"}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("the journal has %q, %v; want %q", got, err, want)
 	}
 }
 

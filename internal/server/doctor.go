@@ -12,6 +12,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/build"
+	"github.com/hapax-id/hapax/internal/durable"
 	"github.com/hapax-id/hapax/internal/service/health"
 	"github.com/hapax-id/hapax/internal/signals"
 	"github.com/hapax-id/hapax/store/driver"
@@ -65,6 +66,7 @@ func Examine(ctx context.Context, c Config) ([]Diagnosis, error) {
 		d.finding(f, running)
 	}
 	d.disk()
+	d.owners()
 	d.files()
 	d.certificate(time.Now())
 	d.store(ctx, running)
@@ -97,6 +99,25 @@ func (d *doctor) finding(f Finding, running bool) {
 		d.add(HarmNone, f.Part, "in use by the server that runs here: "+f.Detail, "", "")
 	default:
 		d.add(HarmDanger, f.Part, f.Detail, "a server could not start, or would be granted nothing, while this is so", signals.SeeCode(string(f.Code)))
+	}
+}
+
+// owners looks for files that the user of the data directory cannot open, as root leaves them who ran an
+// older version, or copied them there.
+func (d *doctor) owners() {
+	for _, dir := range []string{d.c.Data, d.c.Witness} {
+		if dir == "" {
+			continue
+		}
+		paths, err := durable.Foreign(dir)
+		if err != nil || len(paths) == 0 {
+			continue // Look has told of a directory that cannot be read
+		}
+		more := ""
+		if len(paths) > 1 {
+			more = fmt.Sprintf(", and %d more", len(paths)-1)
+		}
+		d.add(HarmSoon, "owners", fmt.Sprintf("%s belongs to another user than its directory, %s%s", paths[0], dir, more), "give them to the user that the server runs as: chown -R USER "+dir, "")
 	}
 }
 

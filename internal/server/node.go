@@ -388,7 +388,7 @@ func (n *Node) cache(ctx context.Context, pool string, store driver.Store) (hapa
 
 // makeDir makes the data directory and checks that it can be written.
 func makeDir(path string) error {
-	err := os.MkdirAll(path, 0o700)
+	err := durable.MkdirAll(path)
 	if err == nil {
 		if err := closeDir(path); err != nil {
 			return err

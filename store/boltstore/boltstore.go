@@ -169,8 +169,8 @@ func openFile(ctx context.Context, path string, wait time.Duration, readOnly boo
 			ReadOnly:     readOnly,
 			FreelistType: bbolt.FreelistMapType,
 			// bbolt shows nobody its file, of which the identity is asked.
-			OpenFile: func(name string, flag int, mode os.FileMode) (f *os.File, err error) {
-				f, err = os.OpenFile(name, flag, mode)
+			OpenFile: func(name string, flag int, _ os.FileMode) (f *os.File, err error) {
+				f, err = durable.OpenFile(name, flag)
 				file = f
 				return f, err
 			},
