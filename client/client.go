@@ -17,10 +17,12 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -30,6 +32,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"connectrpc.com/connect"
@@ -223,7 +226,10 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	r.Header.Set("User-Agent", strings.TrimSpace(product()+" "+r.Header.Get("User-Agent")))
 	res, err := t.client.transport.RoundTrip(r)
 	if err != nil {
-		return nil, err
+		return nil, t.explain(r, err)
+	}
+	if isForTLS(r, res) {
+		return nil, errors.Join(fmt.Errorf("it speaks TLS: give https://%s", r.URL.Host), res.Body.Close())
 	}
 	t.server.product.Store(new(res.Header.Get("Server")))
 	if to, err := res.Location(); err == nil && res.StatusCode/100 == 3 {
@@ -235,6 +241,54 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 	}
 	return res, nil
+}
+
+// isForTLS reports whether an answer is that of a server that was asked without TLS, and has it.
+func isForTLS(r *http.Request, res *http.Response) bool {
+	if r.URL.Scheme != "http" || res.StatusCode != http.StatusBadRequest || strings.HasPrefix(res.Header.Get("Server"), "hapax/") {
+		return false
+	}
+	const most = 1 << 10
+	head, _ := io.ReadAll(io.LimitReader(res.Body, most)) // what is left of an error is read again below
+	res.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(head), res.Body), res.Body}
+	return bytes.Contains(head, []byte("HTTPS"))
+}
+
+// explain says what an error of TLS means.
+func (t transport) explain(r *http.Request, err error) error {
+	if r.URL.Scheme != "https" {
+		return err
+	}
+	const wants = "a server with tls_client_ca wants a client certificate that an authority in that file has signed"
+	config := t.client.opts.TLS
+	shows := config != nil && (len(config.Certificates) > 0 || config.GetClientCertificate != nil)
+	switch {
+	case isPlain(err):
+		return fmt.Errorf("it speaks no TLS: give http://%s if that is meant: %w", r.URL.Host, err)
+	case isRefused(err) && !shows:
+		return fmt.Errorf("it refuses this client, which shows no certificate: %s: %w", wants, err)
+	case isRefused(err):
+		return fmt.Errorf("it refuses this client's certificate: %s: %w", wants, err)
+	// With TLS 1.3 a server judges the certificate after the client has begun to write, so that its word may be lost.
+	case shows && (errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)):
+		return fmt.Errorf("it may refuse this client's certificate: %s: %w", wants, err)
+	}
+	return err
+}
+
+// isPlain reports whether a server has answered a TLS handshake in HTTP.
+func isPlain(err error) bool {
+	e, ok := errors.AsType[tls.RecordHeaderError](err)
+	return ok && string(e.RecordHeader[:]) == "HTTP/"
+}
+
+// isRefused reports whether a server has said that it does not accept a certificate, or lacks one.
+func isRefused(err error) bool {
+	_, said, ok := strings.Cut(err.Error(), "remote error: tls: ")
+	return ok && strings.Contains(said, "certificate")
 }
 
 // product names this client and its version, as servers name themselves.
