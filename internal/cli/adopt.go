@@ -37,7 +37,8 @@ anything; --yes answers yes. Where nothing is wrong it changes nothing, and
 
 It works through a running server, given by --server or the data directory, or on a
 data directory whose server is stopped; without either, and where there is no data
-directory, through the server at 127.0.0.1:8080. Run it once, at any node. An embedded store
+directory, through the server at 127.0.0.1:8080; on a file of a store that no server has,
+given by --store bolt:FILE. Run it once, at any node. An embedded store
 that was copied or moved is raised by the margins, which must exceed what the original
 granted since; never use that original again.
 
@@ -47,6 +48,7 @@ nodes have issued. The server need not be stopped for that.`,
 		Example: `  hapax adopt --server http://127.0.0.1:8080 --dry-run
   hapax adopt --data /var/lib/hapax --witness-file /mnt/other/witness --yes
   hapax adopt --data /var/lib/hapax --margin 50000000
+  hapax adopt --store bolt:orders.db
   hapax adopt --foreign leaf orders --data /var/lib/hapax`,
 		Args: arguments(0, 1),
 	}
@@ -198,7 +200,8 @@ func (d *declaration) server(ctx context.Context) (address string, named bool, c
 	if config, err = d.settings.load(); err != nil {
 		return "", false, config, err
 	}
-	if !data && os.Getenv(dataEnv) == "" && !exists(config.Data) && answers(ctx, config.URL()) {
+	file := store && strings.HasPrefix(config.Store, "bolt:") // no other process may have it
+	if !data && os.Getenv(dataEnv) == "" && !file && !exists(config.Data) && answers(ctx, config.URL()) {
 		return config.URL(), d.settings.hasConfig() || os.Getenv(httpEnv) != "", config, nil
 	}
 	return "", false, config, nil

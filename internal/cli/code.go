@@ -20,7 +20,11 @@ type issuedJSON struct {
 	Period string     `json:"period,omitempty"`
 }
 
+// printCodes prints codes, whose numbers are issued whether or not an error came after them.
 func printCodes(cmd *cobra.Command, issued service.Issued, asJSON bool) error {
+	if len(issued.Codes) == 0 {
+		return nil
+	}
 	if asJSON {
 		return newOutput(cmd, true).add(issuedJSON{issued.IDs, issued.Codes, issued.Period})
 	}
@@ -36,10 +40,11 @@ func printCodes(cmd *cobra.Command, issued service.Issued, asJSON bool) error {
 // Codes implements target.
 func (l *local) Codes(ctx context.Context, tag string, n int) (service.Issued, error) {
 	ids, line, err := l.take(ctx, tag, n)
-	if err != nil {
+	if len(ids) == 0 {
 		return service.Issued{}, err
 	}
-	return l.Service.Codes(ctx, tag, line, ids)
+	issued, codesErr := l.Service.Codes(ctx, tag, line, ids)
+	return issued, errors.Join(err, codesErr)
 }
 
 // parseCodes prints what codes of a tag say.

@@ -40,10 +40,10 @@ On a store it takes as many numbers as it prints, not a whole segment.` + "\n" +
 		return where.with(cmd, issues(args[0]), func(ctx context.Context, t target) error {
 			if *asCode {
 				issued, err := t.Codes(ctx, args[0], int(*n))
-				if err != nil {
-					return err
+				if printErr := printCodes(cmd, issued, *asJSON); printErr != nil {
+					return printErr
 				}
-				return printCodes(cmd, issued, *asJSON)
+				return err
 			}
 			ids, err := t.Next(ctx, args[0], int(*n))
 			if printErr := printIDs(cmd, ids, *asJSON); printErr != nil {

@@ -36,12 +36,20 @@ func (a Adoption) Marks() []api.Raised { return slices.Concat(a.Moved, a.Raised)
 type Adopter struct {
 	config  Config
 	margin  Margin
-	witness *witness.Witness
+	witness *witness.Witness // nil: there is no node
 	guard   *witness.Guarded // nil until it is used
 }
 
-// OpenAdopter opens a data directory. Close must be called.
+// OpenAdopter opens a data directory. Where there is none, an embedded store is that of the node in
+// the store's directory, or else nobody's. Close must be called.
 func OpenAdopter(c Config, margin Margin) (*Adopter, error) {
+	if path := boltPath(c.Store, c.Data); path != "" && !isThere(c.Data) && isThere(path) {
+		dir := filepath.Dir(path)
+		if !isThere(filepath.Join(dir, instanceFile)) {
+			return &Adopter{config: c, margin: margin}, nil
+		}
+		c.Data = dir
+	}
 	if _, err := os.Stat(c.Data); err != nil {
 		return nil, &hapax.ValueError{Field: "data", Value: c.Data, Allowed: fmt.Sprintf("the data directory of a node: %v", bare(err)), Err: hapax.ErrInvalidArgument}
 	}
@@ -55,6 +63,11 @@ func OpenAdopter(c Config, margin Margin) (*Adopter, error) {
 	return &Adopter{config: c, margin: margin, witness: w}, nil
 }
 
+func isThere(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
 // Adopt is witness.Guarded.Adopt, or Settle where the statement is of one node. An
 // embedded store that was copied or moved is raised by the margin first, and the node
 // gets a new identity; the original must never be used again, which nothing can check.
@@ -65,10 +78,13 @@ func (a *Adopter) Adopt(ctx context.Context, st witness.Statement) (Adoption, er
 		if err != nil {
 			return found, err
 		}
-		found.Differences, found.Moved = moved.Differences, health.RaisedOf(moved.Raised)
+		found.StoreID, found.Differences, found.Moved = moved.StoreID, moved.Differences, health.RaisedOf(moved.Raised)
 		if st.DryRun && len(found.Differences) > 0 {
 			return found, nil // the store cannot be opened before
 		}
+	}
+	if a.witness == nil {
+		return found, nil
 	}
 	if a.guard == nil {
 		o := newOpener(a.config, slog.New(slog.DiscardHandler))
@@ -94,7 +110,10 @@ func (a *Adopter) Close() error {
 	if a.guard != nil {
 		err = a.guard.Close()
 	}
-	return errors.Join(err, a.witness.Close())
+	if a.witness != nil {
+		err = errors.Join(err, a.witness.Close())
+	}
+	return err
 }
 
 // adoptFile adopts an embedded store that was copied or moved, and gives the node

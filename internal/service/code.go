@@ -152,5 +152,5 @@ func (cs *codes) Codes(ctx context.Context, tag, line string, ids []hapax.ID) (I
 		}
 	}
 	texts, err := c.Texts(p, ids)
-	return Issued{Period: p.String(), IDs: ids, Codes: texts}, err
+	return Issued{Period: p.String(), IDs: ids[:len(texts)], Codes: texts}, err
 }

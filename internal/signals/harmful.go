@@ -86,7 +86,7 @@ var harmful = []Trouble{
 		Codes: []string{"store_copied"},
 		Means: "The file of the embedded store was copied, restored or moved to another machine; its original could still issue the same numbers.",
 		Cause: "A backup that was put back, a cloned disk, a moved container.",
-		Do:    "When you are certain that the original will never run again, run `hapax adopt --data DIR` with margins above what it can have granted since.",
+		Do:    "When you are certain that the original will never run again, run `hapax adopt --data DIR`, or with `--store bolt:FILE` for a file elsewhere, with margins above what it can have granted since.",
 		Not:   "Do not adopt while the original runs.",
 	},
 	{

@@ -20,5 +20,5 @@ func identify(file *os.File) (identity, error) { return fileid.Of(file) }
 
 // copied returns the error of a copied file: what differs, and what to do about it.
 func copied(path string, diff []string) error {
-	return fmt.Errorf("%w: %s: %s; if the original will never be used again, raise every mark with: hapax adopt --data DIR", hapax.ErrStoreCopied, path, strings.Join(diff, ", "))
+	return fmt.Errorf("%w: %s: %s; if the original will never be used again, raise every mark with: hapax adopt --store bolt:%s, and --data DIR where its server has another data directory", hapax.ErrStoreCopied, path, strings.Join(diff, ", "), path)
 }

@@ -1,0 +1,66 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A bolt file that was copied is adopted by what the error says, whether a node has it or none, and
+// whatever its name is.
+func TestAdoptFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	ok(t, dir, "tags", "create", "orders", "--store", "bolt:orders.db")
+	ok(t, dir, "next", "orders", "-n", "5", "--store", "bolt:orders.db")
+	ok(t, dir, "next", "orders", "-n", "5", "--data", "d")
+	data, err := os.ReadFile(filepath.Join(dir, "orders.db"))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "copied.db"), data, 0o600)
+	}
+	if err == nil {
+		err = os.CopyFS(filepath.Join(dir, "copy"), os.DirFS(filepath.Join(dir, "d")))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{"copied.db", "copy/hapax.db"} {
+		r := run(t, dir, "next", "orders", "--store", "bolt:"+file)
+		_, command, found := strings.Cut(r.err, "raise every mark with: hapax ")
+		command, _, _ = strings.Cut(command, ", and --data")
+		if r.code != 1 || !found {
+			t.Fatalf("%s: %+v", file, r)
+		}
+		args := append(strings.Fields(command), "--margin", "100")
+		if r := run(t, dir, append(args, "--dry-run")...); r.code != 0 || r.out != "tag orders\t6\t106\n" {
+			t.Errorf("%q, dry: %+v", args, r)
+		}
+		if r := run(t, dir, append(args, "--yes")...); r.code != 0 || r.out != "tag orders\t6\t106\n" || !strings.Contains(r.err, "is adopted") {
+			t.Errorf("%q: %+v", args, r)
+		}
+		if r := run(t, dir, append(args, "--yes")...); r.code != 0 || !strings.Contains(r.err, "nothing is wrong with store ") {
+			t.Errorf("%q once more: %+v", args, r)
+		}
+		if got := ok(t, dir, "next", "orders", "--store", "bolt:"+file); got != "106\n" {
+			t.Errorf("%s: the next number is %q", file, got)
+		}
+	}
+	original, err := os.ReadFile(filepath.Join(dir, "d", "instance"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if adopted, err := os.ReadFile(filepath.Join(dir, "copy", "instance")); err == nil && string(adopted) == string(original) {
+		t.Error("the node of the copy has the original's identity")
+	}
+}
+
+// Codes that were issued before an error are printed, as numbers are.
+func TestCodesBeforeAnError(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	ok(t, dir, "tags", "create", "narrow", "--code", "A{id:1}", "--data", "d")
+	if r := run(t, dir, "next", "narrow", "--code", "-n", "12", "--data", "d"); r.code == 0 || !strings.HasPrefix(r.out, "A1\nA2\n") || !strings.HasSuffix(r.out, "A9\n") {
+		t.Errorf("twelve of nine codes: %+v", r)
+	}
+}
