@@ -3,6 +3,7 @@ package console
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -42,6 +43,7 @@ type decoderBody struct {
 type decoded struct {
 	Text   string
 	ID     hapax.ID
+	Code   bool // the text is a code of that number
 	Time   time.Time
 	Fields hapax.Fields
 	Period string
@@ -131,12 +133,17 @@ func (c *Console) decode(ctx context.Context, b *decoderBody, nodes []nodeView) 
 	}
 	rows, layout := make([]decoded, len(words)), hapax.Layout{}
 	var ids []hapax.ID
+	coded := b.Tag != ""
 	for i, word := range words {
 		rows[i].Text = word
 		id, err := hapax.ParseID(word)
-		if b.Tag != "" && err != nil {
+		if coded {
+			// Before the number: a code may be made of digits alone.
 			p, codeErr := c.svc.ParseCode(ctx, b.Tag, word)
-			id, err, rows[i].Period = p.ID, codeErr, p.Period
+			if codeErr == nil || err != nil {
+				id, err, rows[i].Period, rows[i].Code = p.ID, codeErr, p.Period, codeErr == nil
+			}
+			coded = codeErr == nil || errors.Is(codeErr, hapax.ErrInvalidID) || err != nil // else the tag has none
 		}
 		if err != nil {
 			rows[i].Err = messageOf(err)
@@ -170,10 +177,8 @@ func (c *Console) decode(ctx context.Context, b *decoderBody, nodes []nodeView) 
 	}
 	b.Rows = rows
 	if len(ids) == 1 {
-		req := service.TraceRequest{Text: words[0], Tag: b.Tag}
-		if _, err := hapax.ParseID(words[0]); err != nil {
-			req.Code = true
-		} else if b.Tag == "" {
+		req := service.TraceRequest{Text: words[0], Tag: b.Tag, Code: rows[0].Code}
+		if b.Tag == "" {
 			req.Layout = b.Layout
 		}
 		b.Traces = c.traces(ctx, req)
