@@ -48,7 +48,11 @@ func (r *RetiredError) Error() string {
 	if r.To == "" {
 		return fmt.Sprintf("%v: store %s was copied elsewhere: set store to %s", hapax.ErrStoreRetired, r.Store, r.Place())
 	}
-	return fmt.Sprintf("%v: store %s was copied to %s at %s, by %s: set store to that URL", hapax.ErrStoreRetired, r.Store, r.To, r.At.UTC().Format(time.RFC3339), r.By)
+	finish := ""
+	if !r.Whole { // or it was made by a version that does not say so
+		finish = ", and if nothing can be granted from it yet, finish the copy first: hapax store copy FROM " + r.To
+	}
+	return fmt.Sprintf("%v: store %s was copied to %s at %s, by %s: set store to that URL%s", hapax.ErrStoreRetired, r.Store, r.To, r.At.UTC().Format(time.RFC3339), r.By, finish)
 }
 
 // Unwrap returns hapax.ErrStoreRetired.
