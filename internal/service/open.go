@@ -163,7 +163,7 @@ func (s *Service) open(ctx context.Context, a *attempt, tag string) (*line, erro
 	if t.Deleted {
 		return nil, fmt.Errorf("%w: %q", hapax.ErrTagDeleted, tag)
 	}
-	if err := s.opts.keepsApart(t); err != nil {
+	if err := s.opts.keepsApart(t, plugins.Name); err != nil {
 		return nil, err
 	}
 	s.warnIfOther(t)
@@ -192,7 +192,7 @@ func (s *Service) openSegment(ctx context.Context, a *attempt, t define.Tag) (*l
 	if err != nil {
 		return nil, err
 	}
-	return &line{issuer: seg, segment: seg, delta: t.Delta, rate: health.Rate{Looked: s.now()}}, nil
+	return &line{issuer: seg, segment: seg, rate: health.Rate{Looked: s.now()}}, nil
 }
 
 // tag returns the tag as the store has it. It creates the tag if that is allowed. The second
@@ -255,8 +255,9 @@ func (s *Service) warnIfOther(t define.Tag) {
 
 // keepsApart refuses a tag whose configuration keeps it apart from another region's by delta
 // and remainder, and which the store has frozen with others: it would issue that region's numbers.
-func (o Options) keepsApart(t define.Tag) error {
-	c, ok := o.Tags[t.Name]
+// A period's line is configured as the tag that it is of.
+func (o Options) keepsApart(t define.Tag, configured string) error {
+	c, ok := o.Tags[configured]
 	if !ok || c.Delta <= 1 || t.Delta == c.Delta && t.Remainder == c.Remainder {
 		return nil
 	}

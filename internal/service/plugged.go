@@ -44,7 +44,7 @@ func (s *Service) openLine(ctx context.Context, a *attempt, t, plugins define.Ta
 	if err != nil {
 		return nil, err
 	}
-	l.name, l.code, l.extra = t.Name, c, t.Extra
+	l.name, l.code, l.extra, l.delta = t.Name, c, t.Extra, t.Delta
 	l.plugged = s.strategies.Line(plugins.StrategyName(), plugins.Name, &tap{s, l})
 	if err := s.checkFrozen(plugins); err != nil { // it cannot change from here on
 		s.discard(l)

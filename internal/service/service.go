@@ -305,7 +305,8 @@ func (s *Service) fill(ctx context.Context, l *line, dst []hapax.ID) (n int, err
 // MaxCount is how many numbers one call of NextN may ask for.
 func (s *Service) MaxCount() int { return s.opts.MaxCount }
 
-// Reserve issues n numbers in a row of a segment tag, 1 to MaxReserve.
+// Reserve issues n numbers that follow each other of a segment tag, 1 to MaxReserve. Where the
+// tag has a delta its numbers do not: ErrKindMismatch.
 func (s *Service) Reserve(ctx context.Context, tag string, n int64) (hapax.Grant, error) {
 	if n < 1 || n > MaxReserve {
 		return hapax.Grant{}, outOfRange("count", n, fmt.Sprintf("1 to %d", MaxReserve))
@@ -315,16 +316,26 @@ func (s *Service) Reserve(ctx context.Context, tag string, n int64) (hapax.Grant
 	}
 	var g hapax.Grant
 	err := s.through(ctx, tag, func(ctx context.Context, l *line) (err error) {
+		if n > 1 && l.delta > 1 { // before the plugins are asked, and anything is taken
+			return errApart(tag, l.delta)
+		}
 		g, err = l.plugged.InARow(ctx, n, func(ctx context.Context) (g hapax.Grant, err error) {
 			err = s.on(ctx, l, func(ctx context.Context, l *line) error { g, err = l.reserve(ctx, n); return err })
 			return g, err
 		})
+		if err == nil && n > 1 && g.Len() != n { // a strategy may issue from another tag than it stands for
+			return errApart(tag, g.Len()/n)
+		}
 		return err
 	})
 	if err != nil && !errors.Is(ctx.Err(), context.Canceled) { // whoever leaves may have burnt them
 		uncharge(ctx, n, err)
 	}
 	return g, err
+}
+
+func errApart(tag string, delta int64) error {
+	return fmt.Errorf("%w: the numbers of %q are %d apart, so none follow each other: ask for one at a time, or for a list of them", hapax.ErrKindMismatch, tag, delta)
 }
 
 // Worker returns the worker ID with which this node issues the numbers of a snowflake

@@ -181,7 +181,7 @@ func TestReplies(t *testing.T) {
 	)
 	const badNext = "-ERR syntax error: HAPAX.NEXT tag [COUNT n] [TEXT|INT]\r\n"
 	srv := newTestServer(t, testConfig{service: service.Options{
-		MaxCount: 100, Tags: map[string]service.TagConfig{"events": {Kind: hapax.KindSnowflake}, "late": {Start: 100}, "coupons": {Code: "C{id:4}{check}"}, "safe": {Start: 1<<53 - 1}, "across": {Start: 1<<53 - 1}},
+		MaxCount: 100, Tags: map[string]service.TagConfig{"events": {Kind: hapax.KindSnowflake}, "late": {Start: 100}, "odd": {Delta: 2, Remainder: 1}, "coupons": {Code: "C{id:4}{check}"}, "safe": {Start: 1<<53 - 1}, "across": {Start: 1<<53 - 1}},
 	}})
 	for _, tt := range []struct {
 		name  string
@@ -189,6 +189,11 @@ func TestReplies(t *testing.T) {
 	}{
 		{"INCR", []string{"INCR orders", ":1\r\n", "incr orders", ":2\r\n", "InCr late", ":100\r\n"}},
 		{"INCRBY", []string{"INCRBY rows 10", ":10\r\n", "INCR rows", ":11\r\n", "INCRBY rows 1", ":12\r\n"}},
+		{"INCRBY of numbers that are apart", []string{
+			"INCR odd", ":1\r\n",
+			"INCRBY odd 2", "-WRONGTYPE kind_mismatch: the tag is frozen as another kind: the numbers of \"odd\" are 2 apart, so none follow each other: ask for one at a time, or for a list of them\r\n",
+			"GET odd", "$1\r\n1\r\n", "INCRBY odd 1", ":3\r\n", "GET odd", "$1\r\n3\r\n",
+		}},
 		{"INCRBY with nonsense", []string{
 			"INCRBY rows x", "-ERR value is not an integer or out of range\r\n", "INCRBY rows 9223372036854775808", "-ERR value is not an integer or out of range\r\n",
 			"INCRBY rows 0", "-ERR invalid_argument: invalid count 0: want 1 to 1000000\r\n", "INCRBY rows -5", "-ERR invalid_argument: invalid count -5: want 1 to 1000000\r\n",
