@@ -53,41 +53,63 @@ func TestOtherDefinition(t *testing.T) {
 // Two regions that share a tag by delta and remainder must not meet because one store has it
 // otherwise; a configuration that says nothing of them takes what is stored.
 func TestOtherRemainder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		next := func(stored, configured TagConfig) error {
-			t.Helper()
-			store := memstore.New()
-			for _, c := range []TagConfig{stored, configured} {
-				s, err := New(t.Context(), store, Options{Tags: map[string]TagConfig{"orders": c}})
-				if err != nil {
-					t.Fatal(err)
+	synctest.Test(t, otherRemainder)
+}
+
+func otherRemainder(t *testing.T) {
+	allocate := func(s *Service, tag string) error {
+		_, err := s.Allocate(t.Context(), tag, 1, "")
+		return err
+	}
+	ways := map[string]func(s *Service, tag string) error{
+		"next":  func(s *Service, tag string) error { _, err := s.Next(t.Context(), tag); return err },
+		"lease": allocate,
+		"take":  func(s *Service, tag string) error { _, err := s.Take(t.Context(), tag, 1, true, ""); return err },
+		"lease of a known tag": func(s *Service, tag string) error {
+			if _, err := s.UpdateTag(t.Context(), tag, driver.TagUpdate{Step: new(int64(7))}); err != nil {
+				return err
+			}
+			return allocate(s, tag)
+		},
+	}
+	for way, take := range ways {
+		for _, line := range []bool{false, true} {
+			for _, c := range []struct {
+				stored, configured TagConfig
+				refused            bool
+			}{
+				{TagConfig{}, TagConfig{Delta: 2, Remainder: 1}, true},
+				{TagConfig{Delta: 2}, TagConfig{Delta: 2, Remainder: 1}, true},
+				{TagConfig{Delta: 4, Remainder: 1}, TagConfig{Delta: 2, Remainder: 1}, true},
+				{TagConfig{Delta: 2, Remainder: 1}, TagConfig{Delta: 2, Remainder: 1}, false},
+				{TagConfig{Delta: 2, Remainder: 1}, TagConfig{}, false},
+				{TagConfig{Delta: 2, Remainder: 1}, TagConfig{Step: 50}, false},
+			} {
+				store, tag := memstore.New(), "orders"
+				if line {
+					c.stored.Code, c.stored.Zone, tag = "{yyyy}-{seq:6}", "UTC", "orders@@2000" // when time begins here
 				}
-				_, err = s.Next(t.Context(), "orders")
-				if err2 := s.Close(context.Background()); err2 != nil {
-					t.Fatal(err2)
+				var err error
+				for _, step := range []struct {
+					of   TagConfig
+					take func(s *Service, tag string) error
+					tag  string
+				}{{c.stored, ways["next"], "orders"}, {c.configured, take, tag}} {
+					s, newErr := New(t.Context(), store, Options{Tags: map[string]TagConfig{"orders": step.of}})
+					if newErr != nil {
+						t.Fatal(newErr)
+					}
+					err = step.take(s, step.tag)
+					if err := s.Close(context.Background()); err != nil {
+						t.Fatal(err)
+					}
 				}
-				if err != nil {
-					return err
+				if errors.Is(err, hapax.ErrKindMismatch) != c.refused || !c.refused && err != nil {
+					t.Errorf("%s of %s, stored %+v, configured %+v: %v; want it refused: %v", way, tag, c.stored, c.configured, err, c.refused)
 				}
 			}
-			return nil
 		}
-		for _, c := range []struct {
-			stored, configured TagConfig
-			refused            bool
-		}{
-			{TagConfig{}, TagConfig{Delta: 2, Remainder: 1}, true},
-			{TagConfig{Delta: 2}, TagConfig{Delta: 2, Remainder: 1}, true},
-			{TagConfig{Delta: 4, Remainder: 1}, TagConfig{Delta: 2, Remainder: 1}, true},
-			{TagConfig{Delta: 2, Remainder: 1}, TagConfig{Delta: 2, Remainder: 1}, false},
-			{TagConfig{Delta: 2, Remainder: 1}, TagConfig{}, false},
-			{TagConfig{Delta: 2, Remainder: 1}, TagConfig{Step: 50}, false},
-		} {
-			if err := next(c.stored, c.configured); errors.Is(err, hapax.ErrKindMismatch) != c.refused || !c.refused && err != nil {
-				t.Errorf("stored %+v, configured %+v: %v; want it refused: %v", c.stored, c.configured, err, c.refused)
-			}
-		}
-	})
+	}
 }
 
 // A tag whose Extra a later version has written, with a field that this one does not know, issues

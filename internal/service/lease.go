@@ -222,6 +222,9 @@ func (ls *leases) leasable(ctx context.Context, tag string, n int64) (int64, def
 	}
 	plugins, err := ls.pluginsOf(ctx, b.def)
 	if err == nil {
+		err = ls.opts.keepsApart(b.def, plugins.Name)
+	}
+	if err == nil {
 		err = ls.mayLease(ctx, plugins, n)
 	}
 	return n, b.def, err
