@@ -20,8 +20,8 @@ func (b *Base) RaiseTag(ctx context.Context, name string, mark int64) (hapax.Tag
 	})
 }
 
-// RaiseAll raises the mark of every tag by so many numbers, and of every worker by so much time
-// beyond its mark and beyond now, but not beyond the end of its line. Every lease ends. A tag that
+// RaiseAll raises the mark of every tag by so many of its numbers, which lie its delta apart, and of
+// every worker by so much time beyond its mark and beyond now, but not beyond the end of its line. Every lease ends. A tag that
 // cannot be read cannot be raised, and ends it with an [UnreadableError].
 func (b *Base) RaiseAll(ctx context.Context, numbers int64, margin time.Duration) (raised []Raised, err error) {
 	const page = 10_000
@@ -34,7 +34,10 @@ func (b *Base) RaiseAll(ctx context.Context, numbers int64, margin time.Duration
 			if after = t.Name; t.Kind == hapax.KindSnowflake {
 				continue
 			}
-			to, err := b.RaiseTag(ctx, t.Name, min(t.Mark, hapax.MaxMark-numbers)+numbers)
+			delta := max(1, t.Delta) // 0: of one that cannot be read
+			// By a division, since so many numbers may need more places than there are.
+			places := min(numbers, (hapax.MaxMark-t.Mark)/delta) * delta
+			to, err := b.RaiseTag(ctx, t.Name, t.Mark+places)
 			if err != nil {
 				return nil, err
 			}

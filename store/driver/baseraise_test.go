@@ -2,6 +2,7 @@ package driver_test
 
 import (
 	"errors"
+	"math"
 	"testing"
 
 	"github.com/hapax-id/hapax"
@@ -40,6 +41,33 @@ func TestRaiseTagEndsRuns(t *testing.T) {
 			tag, err := s.Tag(ctx, "t")
 			if want := max(c.to, 11); err != nil || c.fits != (tag.Mark == 3) || !c.fits && tag.Mark != want {
 				t.Errorf("the mark is %d after the hand-back, error %v", tag.Mark, err)
+			}
+		})
+	}
+}
+
+// TestRaiseAllCountsNumbers: a tag is raised by so many of its numbers, however far apart they
+// are, and not beyond the end of its line.
+func TestRaiseAllCountsNumbers(t *testing.T) {
+	for name, c := range map[string]struct{ delta, mark, numbers, want int64 }{
+		"every number":                 {1, 11, 500, 511},
+		"every tenth":                  {10, 11, 500, 5011},
+		"more than are left":           {1, hapax.MaxMark - 5, 500, hapax.MaxMark},
+		"more than are left, apart":    {10, hapax.MaxMark - 25, 500, hapax.MaxMark - 5},
+		"more places than there are":   {hapax.MaxDelta, 1, math.MaxInt64, 1 + (hapax.MaxMark-1)/hapax.MaxDelta*hapax.MaxDelta},
+		"numbers of a line at its end": {7, hapax.MaxMark, 500, hapax.MaxMark},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, ctx := memstore.New(), t.Context()
+			if _, err := s.CreateTag(ctx, hapax.Tag{Name: "t", Delta: c.delta}, hapax.CreateFirstUse); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.RaiseTag(ctx, "t", c.mark); err != nil {
+				t.Fatal(err)
+			}
+			raised, err := s.RaiseAll(ctx, c.numbers, 0)
+			if err != nil || len(raised) != 1 || raised[0].To != c.want {
+				t.Errorf("raised: %+v, %v; want it at %d", raised, err, c.want)
 			}
 		})
 	}
