@@ -30,7 +30,7 @@ var harmful = []Trouble{
 	{
 		ID: "tag-unreadable", Title: "The row of a tag cannot be read",
 		Alarms: []string{"tag_unreadable"}, Alerts: []string{"HapaxTagUnreadable"},
-		Means: "The row of one tag in the store is no definition of a tag, or of another kind than the tag has. This tag is refused; the others go on, and nodes start, join and heal the store without it. A node that starts meanwhile goes by what the fleet knows of the tag. Where nobody knows it, since no node lives and no data directory is left, that node issues no snowflakes before the row is mended, and says so: the tag may be of their pool, and have columns that say from where it goes on.",
+		Means: "The row of one tag in the store is no definition of a tag, or of another kind or delta than the tag has. This tag is refused; the others go on, and nodes start, join and heal the store without it. A node that starts meanwhile goes by what the fleet knows of the tag. Where nobody knows it, since no node lives and no data directory is left, that node issues no snowflakes before the row is mended, and says so: the tag may be of their pool, and have columns that say from where it goes on.",
 		Cause: "An edit by hand, or a version that knows more of tags.",
 		Do:    "The alarm names the row and what is wrong with it. Correct it with the engine's own tools, with a mark at or above every number that was used, or dump the store, correct the line and load it (docs/operating.md). The nodes compare the row with what they know, raise it where it is lower, and issue from the tag again.",
 		Not:   "Do not remove the row: a fleet that has lost its data directories would begin the tag anew.",

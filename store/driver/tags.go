@@ -169,6 +169,8 @@ func Heal(old Tag, def hapax.Tag) (Tag, error) {
 		old = Tag{Tag: def}
 	case old.Kind != def.Kind || old.Pool != def.Pool:
 		return old, fmt.Errorf("%w: %q is a %s, and was a %s", hapax.ErrKindMismatch, old.Name, kindInWords(old.Tag), kindInWords(def))
+	case old.Delta != def.Delta || old.Remainder != def.Remainder: // another region may issue those that it has now
+		return old, fmt.Errorf("%w: %q has delta %d and remainder %d, and had delta %d and remainder %d", hapax.ErrKindMismatch, old.Name, old.Delta, old.Remainder, def.Delta, def.Remainder)
 	}
 	// Above the token of either side, so that every pair that was known before is older.
 	old.Mark, old.Token = max(old.Mark, def.Mark), min(max(old.Token, def.Token)+1, MaxToken)

@@ -207,6 +207,14 @@ func TestHealControls(t *testing.T) {
 				return driver.Heal(old, def)
 			}
 		}, []string{"heal/other kind"}},
+		{"numbers that are not looked at", func(k *keeper) {
+			k.rules.heal = func(old driver.Tag, def hapax.Tag) (driver.Tag, error) {
+				if old.Name != "" {
+					def.Delta, def.Remainder = old.Delta, old.Remainder
+				}
+				return driver.Heal(old, def)
+			}
+		}, []string{"heal/other kind"}},
 		{"a worker that is left as it is", func(k *keeper) {
 			k.rules.worker = func(w driver.Worker) driver.Worker { w.Mark = 0; return w }
 		}, []string{"heal/worker"}},

@@ -40,7 +40,7 @@ func checkHealTag(e *env) {
 		{hapax.MaxMark, 1 << 60, hapax.MaxMark, 1<<60 + 1},
 	} {
 		want.Mark, want.Token = c.wantMark, c.wantToken
-		equal(e, "the healed tag", e.heal(hapax.Tag{Name: want.Name, Step: 77, Mark: c.mark, Token: c.token}), want)
+		equal(e, "the healed tag", e.heal(hapax.Tag{Name: want.Name, Step: 77, Delta: 3, Remainder: 1, Mark: c.mark, Token: c.token}), want)
 	}
 	snow := e.create(hapax.Tag{Name: e.name("s"), Kind: hapax.KindSnowflake}, hapax.CreateFirstUse)
 	snow.Token = 4
@@ -98,9 +98,9 @@ func checkHealDeleted(e *env) {
 func checkHealKind(e *env) {
 	snow := e.create(hapax.Tag{Name: e.name("s"), Kind: hapax.KindSnowflake}, hapax.CreateFirstUse)
 	seg := e.segment("t", 10)
-	for _, bad := range []hapax.Tag{{Name: snow.Name, Mark: 5}, {Name: seg.Name, Kind: hapax.KindSnowflake}, {Name: snow.Name, Kind: hapax.KindSnowflake, Pool: e.name("other")}} {
+	for _, bad := range []hapax.Tag{{Name: snow.Name, Mark: 5}, {Name: seg.Name, Kind: hapax.KindSnowflake}, {Name: snow.Name, Kind: hapax.KindSnowflake, Pool: e.name("other")}, {Name: seg.Name, Delta: 2}} {
 		_, err := e.healing.HealTag(e.ctx, bad)
-		e.wantErr("HealTag as another kind", err, hapax.ErrKindMismatch)
+		e.wantErr("HealTag as another kind, or of other numbers", err, hapax.ErrKindMismatch)
 	}
 	equal(e, "the snowflake tag", e.tag(snow.Name), snow)
 	equal(e, "the segment tag", e.tag(seg.Name), seg)

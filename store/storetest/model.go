@@ -84,6 +84,9 @@ func (r *modelRun) step(name string) {
 		want, wantErr = r.model.redefine(name, 0, driver.Delete)
 	case op < 12:
 		def := hapax.Tag{Name: name, Mark: r.rnd.Int64N(r.model[name].Mark + 50), Token: r.rnd.Int64N(r.model[name].Token + 3), Deleted: r.rnd.IntN(4) == 0}
+		if was := r.model[name]; was.Kind == hapax.KindSegment && r.rnd.IntN(4) > 0 {
+			def.Delta = was.Delta
+		}
 		if r.healing == nil {
 			return
 		}

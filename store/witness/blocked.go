@@ -303,9 +303,12 @@ func (g *Guarded) asBlocked(ctx context.Context, s store, tag string) error {
 	return g.unreadable(TagLine(tag), g.asBefore(t))
 }
 
-// kind names the kind, and the pool where there is one.
+// kind names the kind, the pool where there is one, and the numbers where they are not all.
 func (d def) kind() string {
-	if d.Pool == "" {
+	switch {
+	case d.Delta > 1:
+		return fmt.Sprintf("segment with delta %d and remainder %d", d.Delta, d.Remainder)
+	case d.Pool == "":
 		return string(cmp.Or(d.Kind, hapax.KindSegment))
 	}
 	return fmt.Sprintf("%s of pool %q", d.Kind, d.Pool)

@@ -44,7 +44,11 @@ var unreadable = map[string]string{
 	"a mark that is out": `{"kind":"segment","start":1,"step":10,"min_step":10,"max_step":10,"delta":1,"mark":-5}`,
 	"text":               "orders are at 500",
 	"another kind":       anotherKind,
+	"other numbers":      otherNumbers,
 }
+
+// otherNumbers is a sound row of a tag that issues other numbers: another region's.
+const otherNumbers = `{"kind":"segment","start":1,"step":10,"min_step":10,"max_step":10,"delta":2,"remainder":1,"mark":11}`
 
 // anotherKind is a sound row, but not of a tag with numbers.
 const anotherKind = `{"kind":"snowflake","pool":"default"}`
@@ -145,6 +149,8 @@ func TestUnreadableRowComesBackLower(t *testing.T) {
 		{"a command", "{"},
 		{"a new node", anotherKind},
 		{"a command", anotherKind},
+		{"a new node", otherNumbers},
+		{"a command", otherNumbers},
 	} {
 		who := c.who
 		t.Run(who+" "+c.row, func(t *testing.T) {
@@ -200,7 +206,7 @@ func (f *fleet) tag(name string) hapax.Tag {
 // A store that went back, and in which a row cannot be read, is healed but for that row; what
 // all knew of it is raised when it is mended, also where they are gone.
 func TestHealsBesideAnUnreadableRow(t *testing.T) {
-	for _, row := range []string{"?", anotherKind} {
+	for _, row := range []string{"?", anotherKind, otherNumbers} {
 		world(t, func(t *testing.T, f *fleet) { healsBeside(t, f, row) })
 	}
 }

@@ -63,6 +63,7 @@ var broken = []twins.Twin{
 	{"... which leaves what all know of it", "blocked.go", "if p, ok := a.owes(line); ok {", `if p, ok := a.owes(line); ok && !twin("unowed") {`, "TestHealsBesideAnUnreadableRow"},
 	{"a row of another kind is one that cannot be read", "lines.go", "if ok && known.Defs[name].isAnother(*d) {", `if ok && known.Defs[name].isAnother(*d) && !twin("kind") {`, "TestUnreadableRow"},
 	{"... also for healing, of another kind", "lines.go", "known && before.defs[name].isAnother(*d) {", `known && before.defs[name].isAnother(*d) && !twin("healed kind") {`, "TestHealsBesideAnUnreadableRow"},
+	{"a row of other numbers is one of another kind", "lines.go", "d.Delta != now.Delta || d.Remainder != now.Remainder", `(d.Delta != now.Delta || d.Remainder != now.Remainder) && !twin("numbers")`, "TestUnreadableRow"},
 	{"... of which nothing is granted, of another kind", "allocate.go", "m.Err = g.asBefore(m.Tag); m.Err == nil", `m.Err = g.asBefore(m.Tag); m.Err == nil || twin("granted kind")`, "TestRowOfAnotherKind"},
 	{"... by the word of who knew the tag, of another kind", "blocked.go", "if other.Mark > o.Mark {", `if (other.Mark > o.Mark) != twin("surer") {`, "TestLearntFromARowOfAnotherKind"},
 	{"somebody reads", "read.go", "&& (reader || !m.watches)", `&& (reader && !twin("reader") || !m.watches)`, "TestCrashIsSurveyed"},

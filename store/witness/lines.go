@@ -95,9 +95,11 @@ func (d def) tag(name string, p Pair) hapax.Tag {
 	}
 }
 
-// isAnother reports whether a tag's kind or pool differs now. No call changes either, so such a row is
-// not the tag's.
-func (d def) isAnother(now def) bool { return d.Kind != now.Kind || d.Pool != now.Pool }
+// isAnother reports whether a tag's kind, pool, delta or remainder differs now. No call changes any of
+// these, so such a row is not the tag's.
+func (d def) isAnother(now def) bool {
+	return d.Kind != now.Kind || d.Pool != now.Pool || d.Delta != now.Delta || d.Remainder != now.Remainder
+}
 
 // poolDef returns the name of a pool's layout among the definitions.
 func poolDef(pool string) string { return "pool/" + pool }
