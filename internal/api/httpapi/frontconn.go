@@ -135,6 +135,7 @@ func (c *frontConn) one(in []byte) (size int) {
 	if !c.enter(r) {
 		return 0
 	}
+	defer c.caller.End() // also where a plugin panics, which ends the connection alone
 	which, fails := 0, c.fails
 	if r.ids {
 		which = 1
@@ -142,7 +143,6 @@ func (c *frontConn) one(in []byte) (size int) {
 	c.issue(r)
 	c.told[which].all++
 	c.told[which].failed += c.fails - fails
-	c.caller.End()
 	return size
 }
 
