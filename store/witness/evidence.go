@@ -169,12 +169,16 @@ func publish(ctx context.Context, s store, prefix string, parts []evidence) erro
 	return nil
 }
 
+// evidencePage is how many rows of evidence are read at a time: each may be as large as a row can be,
+// and stores bound their answers.
+const evidencePage = 100
+
 // readEvidence returns the complete accounts whose rows begin with a prefix, by the processes that
 // gave them.
 func readEvidence(ctx context.Context, s store, prefix string) (map[string]evidence, error) {
 	said, found := map[string]evidence{}, map[string]int{}
 	for after := prefix; ; {
-		page, err := s.ListRows(ctx, driver.TableEvidence, after, 100)
+		page, err := s.ListRows(ctx, driver.TableEvidence, after, evidencePage)
 		if err != nil {
 			return nil, unavailable(err)
 		}
@@ -492,11 +496,15 @@ func healLine(ctx context.Context, s driver.Healing, line string, p Pair, defs .
 
 // forget removes the evidence, which is of no more use.
 func (g *Guarded) forget(ctx context.Context, s store) error {
-	old, err := readRows(ctx, s, driver.TableEvidence)
-	for name, raw := range old {
-		if err == nil {
-			_, err = s.SwapRow(ctx, driver.TableEvidence, name, raw, nil)
+	for after := ""; ; {
+		page, err := s.ListRows(ctx, driver.TableEvidence, after, evidencePage)
+		for _, r := range page {
+			if after = r.Name; err == nil {
+				_, err = s.SwapRow(ctx, driver.TableEvidence, r.Name, r.Value, nil)
+			}
+		}
+		if err != nil || len(page) < evidencePage {
+			return unavailable(err)
 		}
 	}
-	return unavailable(err)
 }

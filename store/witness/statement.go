@@ -74,18 +74,24 @@ type statement struct {
 func readStatements(ctx context.Context, s store, fence string) (map[string]statement, map[string]evidence, error) {
 	stated := map[string]statement{}
 	prefix := rowSaid + fence + "/"
-	err := driver.AllRows(ctx, s, driver.TableEvidence, func(r driver.Row) error {
-		row, ok := strings.CutPrefix(r.Name, prefix)
-		if !ok {
-			return nil
+	for after, more := prefix, true; more; {
+		page, err := s.ListRows(ctx, driver.TableEvidence, after, evidencePage)
+		if err != nil {
+			return nil, nil, unavailable(err)
 		}
-		var st statement
-		err := driver.DecodeRow(driver.TableEvidence, r.Name, r.Value, &st)
-		stated[row] = st
-		return err
-	})
-	if err != nil {
-		return nil, nil, unavailable(err)
+		more = len(page) == evidencePage
+		for _, r := range page {
+			row, ok := strings.CutPrefix(r.Name, prefix)
+			if !ok { // the rows of another fence follow
+				more = false
+				break
+			}
+			var st statement
+			if err := driver.DecodeRow(driver.TableEvidence, r.Name, r.Value, &st); err != nil {
+				return nil, nil, unavailable(err)
+			}
+			after, stated[row] = r.Name, st
+		}
 	}
 	files, err := readEvidence(ctx, s, rowFiles+fence+"/")
 	return stated, files, err
