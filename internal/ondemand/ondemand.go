@@ -63,7 +63,10 @@ func (h *Handle[T]) Get(ctx context.Context) (value T, err error) {
 	}
 	value, err = h.opts.Open(ctx)
 	h.mu.Lock()
-	h.tried, h.err = h.opts.Clock(), err
+	// A caller that has left tells nothing of what it wanted to open: the next one tries for itself.
+	if err == nil || !errors.Is(ctx.Err(), context.Canceled) {
+		h.tried, h.err = h.opts.Clock(), err
+	}
 	ended := h.ended
 	if err == nil && !ended {
 		h.value, h.have = value, true

@@ -155,3 +155,32 @@ func TestEndedMeanwhile(t *testing.T) {
 		}
 	})
 }
+
+// A caller that leaves while it opens keeps nobody else from it: the next one opens it at once.
+func TestCallerLeavesWhileItOpens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		h := New(Options[*thing]{
+			Pause: time.Second, Clock: func() time.Duration { return time.Since(began) }, Ended: errEnded,
+			Open: func(ctx context.Context) (*thing, error) {
+				select {
+				case <-time.After(time.Millisecond):
+					return &thing{}, nil
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				}
+			},
+		})
+		left, leave := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { _, err := h.Get(left); done <- err }()
+		synctest.Wait()
+		leave()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("the caller that left: %v", err)
+		}
+		if got, err := h.Get(t.Context()); got == nil || err != nil {
+			t.Errorf("the next one: %v, %v", got, err)
+		}
+	})
+}
