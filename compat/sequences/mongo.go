@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
+	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/mongostore"
 )
 
@@ -52,25 +53,9 @@ func (m *mongoCounters) Sources(ctx context.Context, like string) (all []*Source
 		p := part{name: name, id: doc["_id"], step: 1, cache: 1, max: math.MaxInt64}
 		for _, field := range mongoNumbers {
 			if value, ok := doc[field]; ok {
-				p.field = field
-				switch n := value.(type) {
-				case int32:
-					p.position = int64(n)
-				case int64:
-					p.position = n
-				case float64:
-					// A double beyond 2^53 does not tell any more which number it was.
-					if p.position = int64(n); float64(p.position) != n || math.Abs(n) > 1<<53 {
-						p.field = ""
-					}
-				case string:
-					if p.closed = readMark(n); p.closed == nil {
-						p.field = ""
-					} else {
-						p.position = p.closed.At
-					}
-				default:
-					p.field = ""
+				var ok bool
+				if p.position, p.closed, ok = documentCounter(value); ok {
+					p.field = field
 				}
 				break
 			}
@@ -97,6 +82,25 @@ func (m *mongoCounters) Sources(ctx context.Context, like string) (all []*Source
 	return all, others, dbError(found.Err())
 }
 
+// documentCounter reads a counter, or what is in its place; false for anything else.
+func documentCounter(value any) (at int64, closed *Mark, ok bool) {
+	switch n := value.(type) {
+	case int32:
+		return int64(n), nil, true
+	case int64:
+		return n, nil, true
+	case float64:
+		// A double beyond 2^53 does not tell any more which number it was.
+		at = int64(n)
+		return at, nil, float64(at) == n && math.Abs(n) <= 1<<53
+	case string:
+		if closed = readMark(n); closed != nil {
+			return closed.At, closed, true
+		}
+	}
+	return 0, nil, false
+}
+
 // counterName returns the name of a counter: its _id, or, beside a random one, what plugins of
 // Mongoose call it.
 func counterName(doc bson.M) (name string, ok bool) {
@@ -117,7 +121,11 @@ func (m *mongoCounters) one(ctx context.Context, s *Source) (int64, *Mark, error
 	if err := m.db.Collection(m.opts.Collection).FindOne(ctx, bson.D{{Key: "_id", Value: p.id}}).Decode(&doc); err != nil {
 		return 0, nil, dbError(err)
 	}
-	return counterOf(fmt.Sprint(doc[p.field]))
+	at, closed, ok := documentCounter(doc[p.field])
+	if !ok {
+		return 0, nil, fmt.Errorf("%w: %s of %s in %s is not a counter any more", hapax.ErrInvalidArgument, p.field, p.name, m.opts.Collection)
+	}
+	return at, closed, nil
 }
 
 // Position implements Database.

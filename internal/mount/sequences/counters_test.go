@@ -136,6 +136,7 @@ func TestMongoCounters(t *testing.T) {
 	for _, doc := range []bson.D{
 		{{Key: "_id", Value: "orders"}, {Key: "seq", Value: int64(41)}},
 		{{Key: "_id", Value: "odd"}, {Key: "seq", Value: "x"}},
+		{{Key: "_id", Value: "doubles"}, {Key: "seq", Value: 1_000_000.0}}, // as mongosh writes numbers
 		{{Key: "id", Value: "tickets"}, {Key: "reference_value", Value: nil}, {Key: "seq", Value: 5}}, // as mongoose-sequence writes them
 		{{Key: "id", Value: "seats"}, {Key: "reference_value", Value: "room 7"}, {Key: "seq", Value: 9}},
 	} {
@@ -159,6 +160,9 @@ func TestMongoCounters(t *testing.T) {
 	}
 	if err := inc(); err == nil {
 		t.Error("the counter goes on")
+	}
+	if s := read(t, i, address).source(t, "doubles"); s.Closed == nil || s.Closed.At != 1_000_000 {
+		t.Errorf("the counter that is a double is %+v", s)
 	}
 	if r := counters.FindOneAndUpdate(t.Context(), bson.D{{Key: "id", Value: "tickets"}}, bson.D{{Key: "$inc", Value: bson.D{{Key: "seq", Value: 1}}}}); r.Err() == nil {
 		t.Error("a counter of mongoose-sequence goes on")
