@@ -109,7 +109,7 @@ func (f *Fleet) Rows(ctx context.Context) (rows []witness.Node, more int) {
 	if g == nil {
 		return nil, 0
 	}
-	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout) // as in Ask
 	defer cancel()
 	all, err := g.Nodes(ctx)
 	f.mu.Lock()
