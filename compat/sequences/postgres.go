@@ -299,8 +299,13 @@ func (p *postgres) read(ctx context.Context, s *Source) error {
 		if err != nil {
 			return dbError(err)
 		}
-		// One that was never called gives last_value itself next.
-		if !called {
+		// One that was never called gives last_value itself next. Between the numbers of one that was halved are
+		// the tag's.
+		switch {
+		case called:
+		case q.closed != nil:
+			q.position -= q.step
+		default:
 			q.position--
 		}
 		switch {
