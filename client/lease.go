@@ -241,11 +241,12 @@ func (l *lease) renew(ctx context.Context) {
 	}
 }
 
-// revokes reports whether an error means that leased numbers must not be used.
+// revokes reports whether an error means that leased numbers must not be used. A store that went
+// back takes nothing away: it is healed above all that was granted.
 func revokes(err error) bool {
 	switch hapax.ErrorOf(hapax.CodeOf(err)) {
 	case hapax.ErrTagDeleted, hapax.ErrTagNotFound, hapax.ErrKindMismatch,
-		api.ErrUnauthenticated, api.ErrPermissionDenied, hapax.ErrStoreReplaced, hapax.ErrStoreRolledBack:
+		api.ErrUnauthenticated, api.ErrPermissionDenied, hapax.ErrStoreReplaced:
 		return true
 	}
 	return false

@@ -284,7 +284,15 @@ type remoteError struct {
 
 func (e *remoteError) Error() string { return e.text }
 
-func (e *remoteError) Unwrap() error { return e.sentinel }
+// Unwrap makes the sentinel visible, and a loss that a server has found as a fence, too.
+func (e *remoteError) Unwrap() []error {
+	if e.sentinel == hapax.ErrStoreRolledBack {
+		// It grants nothing until its store is healed. A grant that its receiver finds to be behind is another
+		// thing: that one never asks again.
+		return []error{e.sentinel, hapax.ErrFenced}
+	}
+	return []error{e.sentinel}
+}
 
 // timeOf returns the time of a message, and the zero time for none.
 func timeOf(t *timestamppb.Timestamp) time.Time {
