@@ -17,7 +17,8 @@ func (w *localWorker) AcquireWorker(_ context.Context, req AcquireRequest) (Leas
 	if err != nil {
 		return Lease{}, err
 	}
-	w.mark = latest + int64(req.Term.Ahead/req.Layout.Unit()) + 1
+	// The ID is asked for again after the machine was asleep, and the issuer refuses time that it took before.
+	w.mark = max(w.mark, latest+int64(req.Term.Ahead/req.Layout.Unit())+1)
 	lease := Lease{Pool: req.Pool, Worker: req.Workers.Lo, Token: 1, Holder: req.Holder, From: w.mark, Grant: Grant{w.mark, w.mark}}
 	return w.ExtendWorker(context.Background(), lease, req.Layout, req.Term)
 }

@@ -113,6 +113,38 @@ func TestSnowflakeSuspend(t *testing.T) {
 	})
 }
 
+// Without a store there is one worker ID, whose time goes on above what was in hand before.
+func TestSleepWithoutStore(t *testing.T) {
+	for _, slept := range []time.Duration{100 * time.Millisecond, 500 * time.Millisecond, 5 * time.Second, time.Hour} {
+		bubble(t, slept.String(), func(t *testing.T) {
+			var ev events
+			clock := newTestClock()
+			s := newSnowflake(t, nil, hapax.SnowflakeOptions{Clock: clock, Workers: hapax.WorkerRange{Lo: 3, Hi: 4}, Observer: ev.observe})
+			last := next(t, s)
+			for range 100 { // the grants of a long life
+				time.Sleep(10 * time.Second)
+				last = next(t, s)
+			}
+			clock.asleep.Add(int64(slept))
+			clock.step(slept)
+			began := time.Now()
+			for range 1000 {
+				id := next(t, s)
+				if id <= last {
+					t.Fatalf("%d follows %d", id, last)
+				}
+				last = id
+			}
+			if waited := time.Since(began); waited > 3*time.Second { // as long as a grant
+				t.Errorf("after a sleep of %v callers waited %v", slept, waited)
+			}
+			if n := ev.count(hapax.EventSuspended); n != 1 {
+				t.Errorf("%d events, want 1", n)
+			}
+		})
+	}
+}
+
 func TestSnowflakeTimeEnds(t *testing.T) {
 	bubble(t, "warned a year ahead, an error at the end, never negative", func(t *testing.T) {
 		var ev events
