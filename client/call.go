@@ -5,7 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
+
+	"connectrpc.com/connect"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api"
@@ -29,7 +32,8 @@ const (
 )
 
 // call asks the servers one after the other until one answers. An error that
-// another server would not change ends the round.
+// another server would not change ends the round. Where none answers, there is something to
+// wait for if there is with one of them.
 func call[T any](ctx context.Context, c *Client, m mode, ask func(context.Context, *server) (T, error)) (T, error) {
 	var zero T
 	servers := c.order()
@@ -48,7 +52,7 @@ func call[T any](ctx context.Context, c *Client, m mode, ask func(context.Contex
 			err = fmt.Errorf("%w: %w", err, cause)
 		}
 		errs = append(errs, err)
-		if !isTroubled(err) {
+		if !isElsewhere(err) {
 			return zero, err
 		}
 		s.verified.Store(false) // it may come back as another
@@ -64,7 +68,11 @@ func call[T any](ctx context.Context, c *Client, m mode, ask func(context.Contex
 	if len(errs) == 1 {
 		return zero, errs[0]
 	}
-	return zero, fmt.Errorf("%w: none of %d servers: %w", hapax.ErrStoreUnavailable, len(errs), errors.Join(errs...))
+	sentinel := hapax.ErrorOf(hapax.CodeOf(errs[0]))
+	if slices.ContainsFunc(errs, isPassing) {
+		sentinel = hapax.ErrStoreUnavailable
+	}
+	return zero, fmt.Errorf("%w: none of %d servers: %w", sentinel, len(errs), errors.Join(errs...))
 }
 
 // attempt asks one server, leaving time for as many others.
@@ -103,7 +111,7 @@ func (s *server) cause(err error) error {
 	if its := s.product.Load(); misunderstood && its != nil && *its != product() {
 		return fmt.Errorf("%w; the server %s is %s and this client %s: use a client of its version", err, s.url, cmp.Or(*its, "of a version before "+product()), product())
 	}
-	if _, named := errors.AsType[*wire.NoAnswerError](err); !named && isTroubled(err) {
+	if _, named := errors.AsType[*wire.NoAnswerError](err); !named && isElsewhere(err) {
 		return fmt.Errorf("%w (server %s)", err, s.url)
 	}
 	return err
@@ -143,6 +151,13 @@ func (c *Client) checkStore(s *server, id string) error {
 	}
 	s.verified.Store(true)
 	return nil
+}
+
+// isElsewhere reports whether another server may do better: this one's clock, witness or view of the
+// store is its own. A worker ID that is taken is so for all.
+func isElsewhere(err error) bool {
+	code := hapax.CodeOf(err)
+	return isTroubled(err) || wire.Status(code) == connect.CodeUnavailable && code != hapax.ErrNoWorker.Code()
 }
 
 // isTroubled reports whether another server, or the same one later, may do better.

@@ -16,6 +16,7 @@ import (
 	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/memstore"
+	"github.com/hapax-id/hapax/store/storetest"
 )
 
 // TestOutage: while no server can be reached, what is leased is issued, and
@@ -162,6 +163,55 @@ func TestValidity(t *testing.T) {
 				}
 				return true
 			})
+		})
+	}
+}
+
+// TestTroubleOfOneServer: the server that has leased so far refuses to, for a reason that is its own,
+// and the other one is asked. Where both refuse, the error is theirs.
+func TestTroubleOfOneServer(t *testing.T) {
+	for _, trouble := range []*hapax.Error{
+		hapax.ErrWitnessFailed, hapax.ErrClockSkew, hapax.ErrClockRollback, hapax.ErrStoreLocked, hapax.ErrStoreUnsafe,
+		hapax.ErrStoreRetired, hapax.ErrStoreReplaced, hapax.ErrFenced,
+	} {
+		t.Run(string(trouble.Code()), func(t *testing.T) {
+			ctx := within(t)
+			store := memstore.New()
+			views := []*storetest.Faults{storetest.NewFaults(store), storetest.NewFaults(store)}
+			c := dial(t, client.Options{Once: true}, serve(t, views[0], rpcapi.Options{}).URL, serve(t, views[1], rpcapi.Options{}).URL)
+			segment, err := c.Segment(ctx, "orders", hapax.SegmentOptions{Step: 10, MaxStep: 10})
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := newLedger(t)
+			refuse := func(view *storetest.Faults) {
+				view.Inject(func(op storetest.Op) storetest.Fault {
+					if op.Method == "Allocate" {
+						return storetest.Fault{Fail: trouble}
+					}
+					return storetest.Fault{}
+				})
+			}
+			asked := views[0]
+			if asked.Calls("Allocate") == 0 {
+				asked = views[1]
+			}
+			refuse(asked)
+			for range 100 {
+				id, err := segment.Next(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				l.note(id)
+			}
+			for _, view := range views {
+				refuse(view)
+			}
+			err = patience.Await(t, "the error of both", func() (error, error) { return nextError(t, segment.Next), nil },
+				func(err error) bool { return errors.Is(err, trouble) })
+			if !hapax.IsTransient(trouble) && hapax.IsTransient(err) {
+				t.Errorf("both refuse: %v is waited for", err)
+			}
 		})
 	}
 }
