@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -165,6 +166,19 @@ func (c *core) KnownStore(ctx context.Context) (string, error) {
 		}
 	}
 	return c.StoreID(ctx)
+}
+
+// StoreFor returns the identity by which a client knows the store: want, empty before it knows
+// any. ErrStoreReplaced where that is neither this node's store nor one in whose place that goes on.
+func (c *core) StoreFor(ctx context.Context, want string) (string, error) {
+	id, err := c.KnownStore(ctx)
+	switch g := c.Guard(); {
+	case err != nil || want == "" || want == id:
+		return id, err
+	case g != nil && g.StandsFor(want):
+		return want, nil
+	}
+	return id, fmt.Errorf("%w: the request is for another store than the server's", hapax.ErrStoreReplaced)
 }
 
 // Guard returns the guard around the store; nil where there is none.

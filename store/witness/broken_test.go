@@ -108,6 +108,8 @@ var broken = []twins.Twin{
 	{"... and a damaged one keeps nobody out", "retired.go", "all, damaged := copiesIn(rows)", `all, damaged := copiesIn(rows); if twin("damaged") && len(damaged) > 0 { return nil, hapax.ErrStoreCorrupt }`, "TestDamagedRowOfACopy"},
 	{"... and counts by its name", "retired.go", "if _, ok := all[number]; !ok {", `if _, ok := all[number]; !ok && !twin("counts") {`, "TestDamagedRowOfACopy"},
 	{"... or is one in whose place that one went on", "verdict.go", "case slices.Contains(known, id):", `case slices.Contains(known, id) && !twin("former"):`, "TestWipedHealedAndPutBack"},
+	{"a store stands for those that its node has used", "guard.go", "return serves && slices.Contains(known, id)", `return serves && (twin("stranger") || slices.Contains(known, id))`, "TestStandsFor"},
+	{"... once it is healed", "guard.go", "serves := g.state == Serving", `serves := g.state == Serving || twin("unhealed")`, "TestStandsFor"},
 	{"a store that lacks a surveyed row is behind", "heal.go", "for name, p := range known {", `for name, p := range map[bool]map[string]peer{false: known}[twin("peers")] {`, "TestFindsTheLossByOthersRows"},
 
 	// Fences.

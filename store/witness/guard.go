@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -219,6 +220,19 @@ func (g *Guarded) statusLocked(disk error) Status {
 		st.Command = "hapax adopt"
 	}
 	return st
+}
+
+// StandsFor reports whether this node serves from a store that goes on in place of another one: all
+// that it has in hand, or is granted, is above what was granted there.
+//
+// That is so where it has used that one itself. Of a node that has not, the store's own row says too
+// little: it may have in hand what it was granted before the store was healed.
+func (g *Guarded) StandsFor(id string) bool {
+	known := g.witness.stores()
+	g.mu.Lock()
+	serves := g.state == Serving
+	g.mu.Unlock()
+	return serves && slices.Contains(known, id)
 }
 
 // Refused returns why nothing is granted while a fence stands or the store is not the

@@ -207,28 +207,25 @@ func parseReceipt(field, text string) (receipt, error) {
 	return l, nil
 }
 
-// isForThisStore answers requests that name another store than the server's: their client
-// has numbers of that one in hand, which this one's may repeat.
+// isForThisStore answers requests that name a store which the server's does not stand for: their
+// client has numbers of that one in hand, which this one's may repeat.
 func (a *restAPI) isForThisStore(w http.ResponseWriter, r *http.Request) bool {
 	want := r.Header.Get(api.StoreHeader)
 	if want == "" {
 		return true
 	}
-	id, err := a.svc.KnownStore(r.Context())
-	if err == nil && id != want {
-		err = fmt.Errorf("%w: the request is for another store than the server's", hapax.ErrStoreReplaced)
-	}
-	if err != nil {
+	if _, err := a.svc.StoreFor(r.Context(), want); err != nil {
 		a.fail(w, r, err)
 		return false
 	}
 	return true
 }
 
-// answerNamed answers with numbers, and names the store that they are from. An answer that
-// could not would have a client take numbers of two stores for those of one: it is not given.
+// answerNamed answers with numbers, and names the store that they are from, as the client knows
+// it. An answer that could not would have a client take numbers of two stores for those of one: it
+// is not given.
 func (a *restAPI) answerNamed(w http.ResponseWriter, r *http.Request, v any) {
-	id, err := a.svc.KnownStore(context.WithoutCancel(r.Context()))
+	id, err := a.svc.StoreFor(context.WithoutCancel(r.Context()), r.Header.Get(api.StoreHeader))
 	if err != nil {
 		a.fail(w, r, err)
 		return

@@ -107,7 +107,7 @@ var services = []string{
 func New(svc *service.Service, opts Options) map[string]http.Handler {
 	opts = opts.withDefaults()
 	svc.Counting(API, Codes()...)
-	shared := opts.handlerOptions(svc.KnownStore, svc)
+	shared := opts.handlerOptions(svc.StoreFor, svc)
 	routes := map[string]http.Handler{}
 	mount := func(path string, h http.Handler) { routes[path] = uncached(opts.known(svc, framed(svc, h))) }
 	mount(hapaxv1connect.NewIssueServiceHandler(&issueServer{svc: svc, stopping: opts.Stopping}, shared...))
@@ -127,7 +127,7 @@ func New(svc *service.Service, opts Options) map[string]http.Handler {
 // without the policy of a service.
 func NewStore(store driver.Store, opts Options) map[string]http.Handler {
 	opts = opts.withDefaults()
-	shared := opts.handlerOptions(store.StoreID, uncounted{})
+	shared := opts.handlerOptions(only(store.StoreID), uncounted{})
 	routes := map[string]http.Handler{}
 	mount := func(path string, h http.Handler) { routes[path] = uncached(h) }
 	mount(hapaxv1connect.NewLeaseServiceHandler(&leaseServer{store: store, validity: opts.Validity}, shared...))
@@ -135,7 +135,7 @@ func NewStore(store driver.Store, opts Options) map[string]http.Handler {
 	return routes
 }
 
-func (o Options) handlerOptions(known func(context.Context) (string, error), counter counter) []connect.HandlerOption {
+func (o Options) handlerOptions(known func(context.Context, string) (string, error), counter counter) []connect.HandlerOption {
 	return append(jsonCodecs(),
 		connect.WithReadMaxBytes(maxRequest),
 		connect.WithCompressMinBytes(math.MaxInt), // numbers hardly shrink, and time matters

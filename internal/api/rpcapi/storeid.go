@@ -8,29 +8,37 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api/hapaxv1"
 	"github.com/hapax-id/hapax/internal/wire"
 )
 
-// named is an interceptor that names the server's store in every reply, and
-// refuses requests that are meant for another one.
+// named is an interceptor that names the server's store in every reply, as the client
+// knows it, and refuses requests that are meant for another one.
 type named struct {
-	known func(context.Context) (string, error)
+	// known returns the name of the store for a client that knows it by want, which may be empty;
+	// ErrStoreReplaced, with the server's, for one that knows another.
+	known func(ctx context.Context, want string) (string, error)
 }
 
-// check compares the store that a request names, if it names one, and returns the server's;
-// empty while that is not known.
+// check returns the name of the store in the reply to a request; empty while that is not known.
 func (n named) check(ctx context.Context, request http.Header) (id string, err error) {
 	want := request.Get(wire.StoreHeader)
-	id, err = n.known(ctx)
-	switch {
-	case err != nil && want == "":
+	id, err = n.known(ctx, want)
+	if err != nil && want == "" {
 		return "", nil // nothing was issued from a store that is not known
-	case err != nil:
-		return "", err
-	case want != "" && want != id:
-		return id, fmt.Errorf("%w: the request is for another store than the server's", hapax.ErrStoreReplaced)
 	}
-	return id, nil
+	return id, err
+}
+
+// only has the store that is asked for be the one that there is.
+func only(storeID func(context.Context) (string, error)) func(context.Context, string) (string, error) {
+	return func(ctx context.Context, want string) (string, error) {
+		id, err := storeID(ctx)
+		if err == nil && want != "" && want != id {
+			err = fmt.Errorf("%w: the request is for another store than the server's", hapax.ErrStoreReplaced)
+		}
+		return id, err
+	}
 }
 
 // WrapUnary implements connect.Interceptor.
@@ -45,7 +53,13 @@ func (n named) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 			return nil, err
 		}
 		if id == "" {
-			id, _ = n.known(ctx) // by now
+			id, _ = n.known(ctx, "") // by now
+		}
+		if m, ok := res.Any().(*hapaxv1.GetStoreIDResponse); ok && id != "" && id != m.GetStoreId() {
+			// By the name under which the client knows it, unless it is a store that the node has not met yet.
+			if now, err := n.known(ctx, ""); err == nil && now == m.GetStoreId() {
+				m.StoreId = id
+			}
 		}
 		if id != "" {
 			res.Header().Set(wire.StoreHeader, id)
