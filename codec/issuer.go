@@ -22,9 +22,10 @@ type Issuer struct {
 // An issuerLine is the issuer of one period, which its first user opens.
 type issuerLine struct {
 	period Period
-	ready  chan struct{} // closed when issuer or err is set
+	ready  chan struct{} // closed when the fields below are set
 	issuer hapax.Issuer
 	err    error
+	ended  bool // err came when the context of the opener had ended
 }
 
 // tries is how often a text is asked for anew when the period ends under it.
@@ -77,24 +78,29 @@ func (i *Issuer) current(ctx context.Context) (*issuerLine, error) {
 		i.mu.Unlock()
 		select {
 		case <-line.ready:
-			return line, line.err
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
+		if line.ended && ctx.Err() == nil { // its opener had no more time, and this caller has
+			return i.current(ctx)
+		}
+		return line, line.err
 	}
 	next := &issuerLine{period: p, ready: make(chan struct{})}
 	i.line = next
 	i.mu.Unlock()
-	// Under the context of the first caller: where that ends, the next call opens the line.
+	// Under the context of the first caller: where that ends, another one opens the line.
 	next.issuer, next.err = i.open(ctx, p)
-	close(next.ready)
 	if next.err != nil {
+		next.ended = ctx.Err() != nil
+		// Before those who wait are woken, one of whom opens the line anew.
 		i.mu.Lock()
 		if i.line == next {
 			i.line = nil // the next call tries again
 		}
 		i.mu.Unlock()
 	}
+	close(next.ready)
 	// After the new line is ready, so that no caller waits for the old one.
 	_ = line.close(ctx) // what it cannot hand back is a gap
 	return next, next.err

@@ -114,3 +114,40 @@ func TestIssuerOpensAgain(t *testing.T) {
 		t.Errorf("got %v, want ErrRange", err)
 	}
 }
+
+// The caller that opens a line has no more time: those who wait for the line have theirs.
+func TestIssuerOutlivesItsOpener(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := codec.Parse("{zone:UTC}{yyyy}{MM}{dd}-{seq:3}", codec.Options{Tag: "t"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		store := memstore.New()
+		i := codec.Of(c, func(ctx context.Context, p codec.Period) (hapax.Issuer, error) {
+			select {
+			case <-time.After(time.Second): // a slow store
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+			return hapax.NewSegment(ctx, store, "t@@"+p.String(), hapax.SegmentOptions{})
+		})
+		defer i.Close(context.Background())
+		short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if _, err := i.Next(short); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("the opener: %v; want its deadline's error", err)
+			}
+		})
+		synctest.Wait()
+		for range 10 {
+			wg.Go(func() {
+				if _, err := i.Next(t.Context()); err != nil {
+					t.Errorf("one that waits for the line: %v", err)
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
