@@ -50,6 +50,10 @@ type SegmentStats struct {
 // It holds up to two: when a tenth of the current one is used, the next one is
 // fetched in the background. How many numbers it asks for adapts to the rate.
 //
+// Two machines that are resumed from one image issue the same numbers, those in hand when it was
+// made: unlike a [Snowflake], a Segment reads no clock, and drops nothing after a sleep. Make the
+// image before the first number, or call Drop once it is resumed.
+//
 // A server has one for each tag that it was asked for, so that its size counts.
 type Segment struct {
 	cur      atomic.Pointer[segment] // read by every issue; written at a swap, as seldom as its neighbours
