@@ -49,11 +49,6 @@ type SegmentStats struct {
 // A Segment issues the numbers of one tag from segments that a store grants.
 // It holds up to two: when a tenth of the current one is used, the next one is
 // fetched in the background. How many numbers it asks for adapts to the rate.
-//
-// Two machines that are resumed from one image issue the same numbers, those in hand when it was
-// made: unlike a [Snowflake], a Segment reads no clock, and drops nothing after a sleep. Make the
-// image before the first number, or call Drop once it is resumed.
-//
 // A server has one for each tag that it was asked for, so that its size counts.
 type Segment struct {
 	cur      atomic.Pointer[segment] // read by every issue; written at a swap, as seldom as its neighbours
@@ -521,7 +516,8 @@ func (s *Segment) Stats() SegmentStats {
 }
 
 // Drop burns what is granted and not issued, so that the next call waits for the
-// store. It is for those who learn that the grants must not be used any more.
+// store. It is for those who learn that the grants must not be used any more, and for machines resumed from
+// one image: a Segment, unlike a [Snowflake], notices no sleep, and both would issue what was in hand.
 func (s *Segment) Drop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
