@@ -47,6 +47,10 @@ func (hk *hooks) checkFrozen(t define.Tag) error {
 // mayLease refuses to lease numbers of a tag whose strategy or plugins a client would
 // go round, and asks the plugins about the rest.
 func (hk *hooks) mayLease(ctx context.Context, t define.Tag, n int64) error {
+	// What this build cannot read may make other numbers of those that are granted.
+	if t.Unread != nil {
+		return t.Unread
+	}
 	name := t.StrategyName()
 	if name != string(hapax.KindSegment) {
 		return fmt.Errorf("%w: %q has strategy %q, whose numbers cannot be leased: ask a server for each", hapax.ErrKindMismatch, t.Name, name)
