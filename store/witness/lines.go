@@ -138,12 +138,14 @@ func (l lines) inParts(size int, f func(part lines) error) (rest lines, err erro
 			rest = newLines()
 		}
 	}
-	for name, p := range l.pairs {
-		rest.pairs[name] = p
-		flush()
-	}
+	// Definitions first: a line that is known without its own counts as a segment tag with the defaults,
+	// and its row as another tag's.
 	for name, d := range l.defs {
 		rest.defs[name] = d
+		flush()
+	}
+	for name, p := range l.pairs {
+		rest.pairs[name] = p
 		flush()
 	}
 	return rest, err

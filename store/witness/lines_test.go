@@ -227,6 +227,33 @@ func TestComparesAllLines(t *testing.T) {
 	}
 }
 
+// A witness that is cut off between two parts of lines knows no line without its definition, which
+// it would take for a segment tag's with the defaults.
+func TestDefinitionsComeBeforeTheirLines(t *testing.T) {
+	have := newLines()
+	for i := range 40 {
+		name := fmt.Sprint("tag/", i)
+		have.pairs[name], have.defs[name] = Pair{1, 1}, def{Kind: hapax.KindSnowflake, Pool: "p"}
+	}
+	defined := newLines()
+	see := func(part lines) error {
+		maps.Copy(defined.defs, part.defs)
+		for name := range part.pairs {
+			if _, ok := defined.defs[name]; !ok {
+				t.Errorf("%s is noted before its definition", name)
+			}
+		}
+		return nil
+	}
+	rest, err := have.inParts(7, see)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := see(rest); err != nil || len(defined.defs) != len(have.defs) {
+		t.Errorf("%d of %d definitions were noted", len(defined.defs), len(have.defs))
+	}
+}
+
 // Lines are raised above the account, and not where they are above it: tags and workers,
 // those that the store lacks as they were defined, and no other kind's.
 func TestRaisesLines(t *testing.T) {
