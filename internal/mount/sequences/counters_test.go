@@ -136,7 +136,7 @@ func TestMongoCounters(t *testing.T) {
 	for _, doc := range []bson.D{
 		{{Key: "_id", Value: "orders"}, {Key: "seq", Value: int64(41)}},
 		{{Key: "_id", Value: "odd"}, {Key: "seq", Value: "x"}},
-		{{Key: "_id", Value: "doubles"}, {Key: "seq", Value: 1_000_000.0}}, // as mongosh writes numbers
+		{{Key: "_id", Value: "doubles"}, {Key: "seq", Value: 1_000_000.0}},                            // as mongosh writes numbers
 		{{Key: "id", Value: "tickets"}, {Key: "reference_value", Value: nil}, {Key: "seq", Value: 5}}, // as mongoose-sequence writes them
 		{{Key: "id", Value: "seats"}, {Key: "reference_value", Value: "room 7"}, {Key: "seq", Value: 9}},
 	} {
