@@ -404,6 +404,10 @@ func sameStrategy(ctx context.Context, to moves.Target, def hapax.Tag) error {
 	if !ok {
 		return nil
 	}
+	// As moves.Create makes it: a tombstone that an earlier move left is opened by a move alone.
+	if def.Extra, err = define.WithSource(def.Extra); err != nil {
+		return err
+	}
 	if _, _, err = service.WouldCreate(ctx, def); errors.Is(err, hapax.ErrTagExists) { // since it was looked at
 		err = nil
 	}
