@@ -156,6 +156,9 @@ func (c *Client) UpdateTag(ctx context.Context, name string, u driver.TagUpdate)
 	if u.Extra != nil && !utf8.ValidString(*u.Extra) { // which no message can hold
 		return hapax.Tag{}, outOfRange("extra", fmt.Sprintf("(%d bytes)", len(*u.Extra)), fmt.Sprintf("valid UTF-8 of up to %d bytes", hapax.MaxExtraBytes))
 	}
+	if u.ExtraWas != nil {
+		return hapax.Tag{}, outOfRange("extra_was", "(given)", "none: the server changes what is stored by what is given")
+	}
 	res, err := call(ctx, c, repeatable, func(ctx context.Context, s *server) (*hapaxv1.UpdateTagResponse, error) {
 		return s.admin.UpdateTag(ctx, wire.NewTagUpdate(name, u))
 	})

@@ -386,6 +386,41 @@ func TestCodesSupersedeEachOther(t *testing.T) {
 	})
 }
 
+// Two nodes give a tag another code at the same time: the one that was made of what is not there any
+// more is made anew, so that every code that was shown stays readable.
+func TestCodesSupersedeEachOtherAcrossNodes(t *testing.T) {
+	bubble(t, Options{}, func(t *testing.T, s *Service, store *storetest.Faults) {
+		other := open(t, store, Options{})
+		mustCreate(t, s, hapax.Tag{Name: "coupons", Extra: define.CodeExtra("A{id:8}", "")})
+		texts := mustCodes(t, s, "coupons", 1)
+		set := func(s *Service, spec string) {
+			t.Helper()
+			extra := define.CodeExtra(spec, "")
+			if _, err := s.UpdateTag(t.Context(), "coupons", driver.TagUpdate{Extra: &extra}); err != nil {
+				t.Fatalf("%s: %v", spec, err)
+			}
+		}
+		store.Inject(func(op storetest.Op) storetest.Fault {
+			if op.Method == "UpdateTag" { // this node has read the tag
+				store.Inject(nil)
+				set(other, "C{id:8}")
+				texts = append(texts, mustCodes(t, other, "coupons", 1)...)
+			}
+			return storetest.Fault{}
+		})
+		set(s, "B{id:8}")
+		for _, text := range append(texts, mustCodes(t, s, "coupons", 1)...) {
+			if _, err := s.ParseCode(t.Context(), "coupons", text); err != nil {
+				t.Errorf("%s: %v", text, err)
+			}
+		}
+		tag, err := s.Tag(t.Context(), "coupons")
+		if spec, old := codeNow(tag); err != nil || spec != "B{id:8}" || !slices.Equal(old, []string{"C{id:8}", "A{id:8}"}) {
+			t.Errorf("the code is %s, after %q, %v; want B after C and A", spec, old, err)
+		}
+	})
+}
+
 func TestWhatACodeCannotShowIsRefused(t *testing.T) {
 	bubble(t, Options{}, func(t *testing.T, s *Service, _ *storetest.Faults) {
 		mustCreate(t, s, hapax.Tag{Name: "few", Extra: define.CodeExtra("{id:1}", "")})

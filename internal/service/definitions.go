@@ -312,20 +312,29 @@ func (ds *definitions) settleCode(ctx context.Context, t define.Tag, mode hapax.
 	return ds.opts.keys().Revive(was, d, t.Says)
 }
 
+// extraTries is how often an Extra is made anew because another node has changed the tag meanwhile.
+const extraTries = 10
+
+// supersede returns a tag as it stands in the store, and the Extra that it is to have so that it says
+// what is given.
+func (ds *definitions) supersede(ctx context.Context, name string, given define.Tag) (was define.Tag, next string, err error) {
+	if was, err = ds.store.Definition(ctx, name); err != nil {
+		return was, "", err
+	}
+	t, err := ds.opts.keys().Supersede(was, given)
+	return was, t.Extra, err
+}
+
 // updateCode is UpdateTag where the Extra changes.
 func (ds *definitions) updateCode(ctx context.Context, name string, u driver.TagUpdate) (hapax.Tag, error) {
 	select {
-	case ds.recoding <- struct{}{}: // one at a time, so that none is lost among the old ones
+	case ds.recoding <- struct{}{}: // one at a time, so that only other nodes get in between
 		defer func() { <-ds.recoding }()
 	case <-ctx.Done():
 		return hapax.Tag{}, &hapax.WaitError{Cause: hapax.ErrRefillPending, Context: context.Cause(ctx)}
 	}
-	was, err := ds.store.Definition(ctx, name)
-	if err != nil {
-		return was.Tag, err
-	}
 	given := define.Read(hapax.Tag{Extra: *u.Extra})
-	next, err := ds.opts.keys().Supersede(was, given)
+	was, next, err := ds.supersede(ctx, name, given)
 	if err != nil {
 		return was.Tag, err
 	}
@@ -336,8 +345,20 @@ func (ds *definitions) updateCode(ctx context.Context, name string, u driver.Tag
 	if least > 0 && (u.Floor == nil || *u.Floor < least) {
 		u.Floor = &least
 	}
-	u.Extra = &next.Extra
-	t, err := ds.store.UpdateTag(ctx, name, u)
+	var t hapax.Tag
+	for range extraTries {
+		u.Extra, u.ExtraWas = &next, &was.Extra
+		if t, err = ds.store.UpdateTag(ctx, name, u); !errors.Is(err, driver.ErrExtraChanged) {
+			break
+		}
+		// Another node was faster, and what it wrote is to be kept, too.
+		if was, next, err = ds.supersede(ctx, name, given); err != nil {
+			return was.Tag, err
+		}
+	}
+	if errors.Is(err, driver.ErrExtraChanged) {
+		err = fmt.Errorf("%w: other nodes keep changing tag %q: try again", hapax.ErrStoreUnavailable, name)
+	}
 	if err != nil {
 		return t, err
 	}

@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -89,7 +90,15 @@ type TagUpdate struct {
 	Step, MinStep, MaxStep *int64
 	Floor                  *int64 // what is granted from now on is at least this, whatever is handed back later
 	Extra                  *string
+
+	// ExtraWas is what the Extra was when the new one was made of it: where somebody else has
+	// changed it since, the tag stays as it is, and the error is ErrExtraChanged. Nil is no
+	// condition. A client's server makes the condition by itself, and its store takes none.
+	ExtraWas *string
 }
+
+// ErrExtraChanged is the error of an update whose ExtraWas is not what is stored.
+var ErrExtraChanged = errors.New("driver: the tag's extra was changed meanwhile")
 
 // A Pool is a set of worker IDs that share a layout, which is frozen when the
 // pool is created.

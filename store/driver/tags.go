@@ -53,6 +53,10 @@ func Update(t hapax.Tag, u TagUpdate) (hapax.Tag, error) {
 		return t, fmt.Errorf("%w: %q", hapax.ErrTagDeleted, t.Name)
 	}
 	if u.Extra != nil {
+		// What is stored already may be this very change, whose answer was lost.
+		if u.ExtraWas != nil && t.Extra != *u.ExtraWas && t.Extra != *u.Extra {
+			return t, fmt.Errorf("%w: %q", ErrExtraChanged, t.Name)
+		}
 		t.Extra = *u.Extra
 	}
 	if t.Kind != hapax.KindSegment {
