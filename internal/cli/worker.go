@@ -292,6 +292,27 @@ func (f *workerFlags) hold(ctx context.Context, ids hapax.WorkerRange, holder st
 	return h, nil
 }
 
+// untilForm is how the end of the time granted is written.
+const untilForm = "2006-01-02T15:04:05.000Z"
+
+// lasts returns the time from which on the worker ID must not be used, by the wall clock as it stands,
+// and how long that is.
+func (h *holding) lasts() (until time.Time, left time.Duration) {
+	source := h.clock
+	if source == nil {
+		source = hapax.SystemClock{}
+	}
+	// In this order a pause between them makes the time that is told too short, not too long, and so does an
+	// extension.
+	wall, _ := source.Now()
+	until, left = h.Until(), h.Remaining()
+	// A wall clock that was set back since the grant reaches the granted end too late.
+	if soonest := wall.Add(left); soonest.Before(until) {
+		until = soonest
+	}
+	return until, left
+}
+
 // sealWithin bounds how long the end waits for the servers to take the worker ID back.
 const sealWithin = 2 * time.Second
 

@@ -31,13 +31,13 @@ what --env or --for say. The file is replaced atomically each time that more is 
 With --http it answers on loopback: GET / with {"worker":17,"until":…,"until_ms":…}, or with
 --for in the form that the generator reads; GET /worker with the bare number; and 503 once the
 worker ID must not be used any more. A program that asks with /?holder=NAME has the ID for itself
-until then, or until DELETE /?holder=NAME; any other gets 409. Programs that give no name count as
-one.
+until then, or until DELETE /?holder=NAME, and --ahead longer; any other gets 409. Programs that give
+no name count as one.
 
 When no more time is granted, or the clock is set back, it removes the file, runs
 --on-lost, and ends with 114 or 115, --grace before the time is over. On SIGTERM and
-SIGINT it removes the file and gives the worker ID back: end the program that uses it
-first.
+SIGINT it removes the file and gives the worker ID back, unless a program has it by its
+name: end the program that uses it first.
 
 Hold cannot stop a program that does not read the file again; exec can stop its command.
 ` + holdExitHelp,
@@ -79,8 +79,9 @@ func workerHold(cmd *cobra.Command, f *workerFlags, file, address string, onLost
 	if err != nil {
 		return err
 	}
+	one := claim{ahead: f.ahead}
 	if address != "" {
-		stop, err := answerWorker(cmd.Context(), held, address, f.generator())
+		stop, err := answerWorker(cmd.Context(), held, address, f.generator(), &one)
 		if err != nil {
 			held.end(true) // nobody was told
 			return err
@@ -90,7 +91,8 @@ func workerHold(cmd *cobra.Command, f *workerFlags, file, address string, onLost
 	}
 	err = keepFile(held, file, vars, signals)
 	if err == nil {
-		held.end(true)
+		// A program that was told a time by its name goes on until then, whatever becomes of this process.
+		held.end(!one.isTaken())
 		return nil
 	}
 	defer held.end(false) // the program may still use it
@@ -108,6 +110,7 @@ func workerHold(cmd *cobra.Command, f *workerFlags, file, address string, onLost
 	status := exitLost
 	if errors.Is(err, hapax.ErrClockRollback) {
 		status = exitClockSet
+		one.awaitRefusal(signals)
 	}
 	return &statusError{status, errors.Join(fmt.Errorf("the worker ID was lost: %w", err), ran)}
 }
@@ -143,9 +146,10 @@ func keepFile(held *holding, file string, vars []variable, signals <-chan os.Sig
 
 func fileText(held *holding, vars []variable) []byte {
 	var text bytes.Buffer
-	id, until := held.ID(), held.Until()
+	id := held.ID()
+	until, _ := held.lasts()
 	fmt.Fprintf(&text, "%s=%s\n", workerVariable, strconv.FormatInt(id, 10))
-	fmt.Fprintf(&text, "HAPAX_WORKER_UNTIL=%s\n", until.UTC().Format("2006-01-02T15:04:05.000Z"))
+	fmt.Fprintf(&text, "HAPAX_WORKER_UNTIL=%s\n", until.UTC().Format(untilForm))
 	fmt.Fprintf(&text, "HAPAX_WORKER_UNTIL_MS=%d\n", until.UnixMilli())
 	for _, v := range vars {
 		fmt.Fprintln(&text, v.of(id))

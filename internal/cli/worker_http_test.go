@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"hash/fnv"
 	"net/http"
@@ -9,12 +10,16 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/memstore"
 )
 
 func TestWorkerAnswers(t *testing.T) {
-	held, ok := answeredWorker{17, "2026-11-22T11:22:33.444Z", 1795346553444}, true
+	held, ok := answeredWorker{17, "2026-11-22T11:22:33.444Z", 1795346553444, time.Hour}, true
 	now := func() (answeredWorker, bool) { return held, ok }
-	plain, zitadel, cosid := workerHandler(now, generator{}), workerHandler(now, generator{text: zitadelText}), workerHandler(now, generator{isClaimed: true})
+	handler := func(g generator) http.Handler { return workerHandler(now, g, &claim{}) }
+	plain, zitadel, cosid := handler(generator{}), handler(generator{text: zitadelText}), handler(generator{isClaimed: true})
 	told := `{"worker":17,"until":"2026-11-22T11:22:33.444Z","until_ms":1795346553444}` + "\n"
 	nobody := "hapax: invalid holder of 0 bytes: want /?holder=NAME, 1 to 128 bytes that no other program has\n"
 	for _, c := range []struct {
@@ -60,8 +65,8 @@ func TestWorkerAnswers(t *testing.T) {
 		}
 	}
 	nameless := workerHandler(func() (answeredWorker, bool) {
-		return answeredWorker{17, "", time.Now().Add(time.Hour).UnixMilli()}, true
-	}, generator{})
+		return answeredWorker{17, "", time.Now().Add(time.Hour).UnixMilli(), time.Hour}, true
+	}, generator{}, &claim{})
 	for _, c := range []struct {
 		path string
 		want int
@@ -72,7 +77,7 @@ func TestWorkerAnswers(t *testing.T) {
 		}
 	}
 	for _, address := range []string{"0.0.0.0:80", ":80", "10.0.0.1:80", "example.com:80", "127.0.0.1"} {
-		if stop, err := answerWorker(t.Context(), nil, address, generator{}); err == nil {
+		if stop, err := answerWorker(t.Context(), nil, address, generator{}, &claim{}); err == nil {
 			stop()
 			t.Errorf("it listens at %q", address)
 		}
@@ -92,40 +97,48 @@ func TestZitadelMachineIDs(t *testing.T) {
 
 // A claims is what keeps a worker ID for one program.
 type claims interface {
-	take(holder string, left time.Duration) bool
+	take(holder string, left time.Duration) (wait time.Duration, ok bool)
 	giveUp(holder string)
 }
 
-// A program that asks by a name has the worker ID for itself, until its time is over or it gave it up.
+// A program that asks by a name has the worker ID for itself, until its time is over or it gave it up; the
+// next one has it when no number of the one before can lie ahead of the clock any more.
 func oneHolder(c claims) error {
 	for _, step := range []struct {
 		holder string
 		pass   time.Duration // before
 		left   time.Duration // negative: it gives up
 		want   bool
+		wait   time.Duration
 	}{
-		{"a", 0, 10 * time.Second, true},
-		{"b", 9 * time.Second, 10 * time.Second, false},
-		{"", 0, 10 * time.Second, false},
-		{"a", 0, 10 * time.Second, true}, // extended
-		{"b", 9 * time.Second, 10 * time.Second, false},
-		{"b", 0, -1, true}, // what it does not have
-		{"b", 0, 10 * time.Second, false},
-		{"b", time.Second, 10 * time.Second, true},
-		{"a", 0, 10 * time.Second, false},
-		{"b", 0, -1, true},
-		{"", 0, 10 * time.Second, true},
-		{"", time.Second, 10 * time.Second, true}, // extended, for all that is known
-		{"a", 9 * time.Second, 10 * time.Second, false},
-		{"a", time.Second, 10 * time.Second, true},
-		{"a", 0, -1, true},
-		{"b", 0, 10 * time.Second, true},
+		{"a", 0, 10 * time.Second, true, 0},
+		{"b", 9 * time.Second, 10 * time.Second, false, 0},
+		{"", 0, 10 * time.Second, false, 0},
+		{"a", 0, 10 * time.Second, true, 0}, // extended
+		{"b", 9 * time.Second, 10 * time.Second, false, 0},
+		{"b", 0, -1, true, 0}, // what it does not have
+		{"b", 0, 10 * time.Second, false, 0},
+		{"b", time.Second, 10 * time.Second, false, 3 * time.Second},
+		{"b", time.Second, -1, true, 0}, // what nobody has: it waits no longer
+		{"b", 0, 10 * time.Second, false, 2 * time.Second},
+		{"b", 2 * time.Second, 10 * time.Second, true, 0},
+		{"a", 0, 10 * time.Second, false, 0},
+		{"b", 0, -1, true, 0},
+		{"b", 0, 10 * time.Second, false, 3 * time.Second}, // with a generator that knows nothing of the first one's numbers
+		{"", 2 * time.Second, 10 * time.Second, false, time.Second},
+		{"", time.Second, 10 * time.Second, true, 0},
+		{"", time.Second, 10 * time.Second, true, 0}, // extended, for all that is known
+		{"a", 9 * time.Second, 10 * time.Second, false, 0},
+		{"a", time.Second, 10 * time.Second, false, 3 * time.Second},
+		{"a", 3 * time.Second, 10 * time.Second, true, 0},
+		{"a", 0, -1, true, 0},
+		{"b", 3 * time.Second, 10 * time.Second, true, 0},
 	} {
 		time.Sleep(step.pass)
 		if step.left < 0 {
 			c.giveUp(step.holder)
-		} else if got := c.take(step.holder, step.left); got != step.want {
-			return fmt.Errorf("%q gets it: %v, want %v", step.holder, got, step.want)
+		} else if wait, got := c.take(step.holder, step.left); got != step.want || wait != step.wait {
+			return fmt.Errorf("%q gets it: %v, after %v; want %v, after %v", step.holder, got, wait, step.want, step.wait)
 		}
 	}
 	return nil
@@ -134,20 +147,20 @@ func oneHolder(c claims) error {
 // A forgetfulClaim lets each program have it.
 type forgetfulClaim struct{ claim }
 
-func (c *forgetfulClaim) take(holder string, left time.Duration) bool {
-	c.giveUp(c.holder)
+func (c *forgetfulClaim) take(holder string, left time.Duration) (time.Duration, bool) {
+	c.until = time.Time{}
 	return c.claim.take(holder, left)
 }
 
 // A namingClaim remembers none but those with a name.
 type namingClaim struct{ claim }
 
-func (c *namingClaim) take(holder string, left time.Duration) bool {
-	got := c.claim.take(holder, left)
+func (c *namingClaim) take(holder string, left time.Duration) (time.Duration, bool) {
+	wait, ok := c.claim.take(holder, left)
 	if c.holder == "" {
-		c.giveUp("")
+		c.until = time.Time{}
 	}
-	return got
+	return wait, ok
 }
 
 // A generousClaim lets a program give up what is another's.
@@ -155,15 +168,91 @@ type generousClaim struct{ claim }
 
 func (c *generousClaim) giveUp(string) { c.claim.giveUp(c.holder) }
 
+// A hastyClaim forgets that numbers can lie ahead of the clock.
+type hastyClaim struct{ claim }
+
+func (c *hastyClaim) take(holder string, left time.Duration) (time.Duration, bool) {
+	c.ahead = 0
+	return c.claim.take(holder, left)
+}
+
 func TestClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		if err := oneHolder(&claim{}); err != nil {
+		one := func() claim { return claim{ahead: 3 * time.Second} }
+		good := one()
+		if err := oneHolder(&good); err != nil {
 			t.Error(err)
 		}
-		for _, broken := range []claims{&forgetfulClaim{}, &namingClaim{}, &generousClaim{}} {
+		for _, broken := range []claims{&forgetfulClaim{one()}, &namingClaim{one()}, &generousClaim{one()}, &hastyClaim{one()}} {
 			if oneHolder(broken) == nil {
 				t.Errorf("%T passes", broken)
 			}
+		}
+	})
+}
+
+// The next program waits for its answer until no number of the one before can lie ahead of the clock, and one
+// that has gone meanwhile does not have the worker ID.
+func TestClaimHandedOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		until := time.Now().Add(time.Minute)
+		handler := workerHandler(func() (answeredWorker, bool) {
+			left := time.Until(until)
+			return answeredWorker{17, "", until.UnixMilli(), left}, left > 0
+		}, generator{isClaimed: true}, &claim{ahead: 3 * time.Second})
+		ask := func(ctx context.Context, method, holder string, want int) {
+			t.Helper()
+			w := httptest.NewRecorder()
+			if handler.ServeHTTP(w, httptest.NewRequestWithContext(ctx, method, "http://127.0.0.1:8090/?holder="+holder, nil)); w.Code != want {
+				t.Errorf("%s of %s: %d %q, want %d", method, holder, w.Code, w.Body, want)
+			}
+		}
+		ask(t.Context(), "GET", "a", 200)
+		ask(t.Context(), "DELETE", "a", 204)
+		given := time.Now()
+		gone, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		ask(gone, "GET", "b", 409)
+		ask(t.Context(), "GET", "c", 200)
+		if waited := time.Since(given); waited != 3*time.Second {
+			t.Errorf("it waited for %v", waited)
+		}
+		ask(t.Context(), "DELETE", "c", 204)
+		time.Sleep(55 * time.Second)
+		ask(t.Context(), "GET", "d", 200)
+		ask(t.Context(), "DELETE", "d", 204)
+		ask(t.Context(), "GET", "e", 503) // its time was over before
+	})
+}
+
+// A settableClock is one of a machine whose wall clock is set.
+type settableClock struct{ offset *time.Duration }
+
+func (c settableClock) Now() (time.Time, time.Duration) {
+	wall, mono := hapax.SystemClock{}.Now()
+	return wall.Add(*c.offset), mono
+}
+
+// After a step back of the wall clock, a time is told that it reaches when the time granted is over.
+func TestToldTimeAfterClockStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var offset time.Duration
+		time.Sleep(30 * 365 * 24 * time.Hour) // from the year 2000, which is before every epoch
+		clock := settableClock{&offset}
+		worker, err := hapax.HoldWorker(t.Context(), memstore.New(), hapax.HoldOptions{Pool: "p", Clock: clock})
+		if err != nil {
+			t.Fatal(err)
+		}
+		held := &holding{HeldWorker: worker, clock: clock}
+		for _, offset = range []time.Duration{0, -time.Hour} {
+			wall, _ := clock.Now()
+			until, left := held.lasts()
+			if most := wall.Add(worker.Remaining()); left <= 0 || until.After(most) {
+				t.Errorf("clock set by %v: it tells %v, want %v", offset, until, most)
+			}
+		}
+		if err := worker.Close(t.Context()); err != nil {
+			t.Error(err)
 		}
 	})
 }
