@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -39,6 +40,9 @@ When no more time is granted, or the clock is set back, it removes the file, run
 SIGINT it removes the file and gives the worker ID back, unless a program has it by its
 name: end the program that uses it first.
 
+At its start it removes a file that is left of a hold that was killed, and runs --on-lost.
+FILE.lock, which stays, keeps the file from a second hold.
+
 Hold cannot stop a program that does not read the file again; exec can stop its command.
 ` + holdExitHelp,
 		Example: `  hapax worker hold --pool shop --file /run/ids/worker --on-lost 'pkill -TERM -x shop'`,
@@ -71,8 +75,36 @@ func workerHold(cmd *cobra.Command, f *workerFlags, file, address string, onLost
 			return cannotRun(onLost[0], err)
 		}
 	}
+	tell := func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), "hapax: "+text) }
+	runOnLost := func(within time.Duration) error {
+		if len(onLost) == 0 {
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), max(within, time.Second))
+		defer cancel()
+		hook := exec.CommandContext(ctx, onLost[0], onLost[1:]...) //nolint:gosec // it is the user's own command
+		hook.Stdout, hook.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
+		if err := hook.Run(); err != nil {
+			return fmt.Errorf("--on-lost: %w", err)
+		}
+		return nil
+	}
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, ending...)
+	if file != "" {
+		lock, left, err := ownFile(file)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = lock.Close() }() // it ends with the process in any case
+		if left {
+			// Nobody extended that worker ID since, and the program beside it may not know.
+			tell(fmt.Sprintf("removed %s, which a worker hold left that did not end by itself: its worker ID must not be used any more", file))
+			if err := runOnLost(f.grace); err != nil {
+				tell(err.Error()) // such as of pkill, where no program runs
+			}
+		}
+	}
 	held, err := holdUnlessTold(cmd.Context(), signals, func(ctx context.Context) (*holding, error) {
 		return f.hold(ctx, ids, holder("hold", f.name, ""), hapax.RollbackRefuse)
 	})
@@ -89,24 +121,15 @@ func workerHold(cmd *cobra.Command, f *workerFlags, file, address string, onLost
 		// It answers to the end: from when the ID is lost or given back, that it must not be used.
 		defer stop()
 	}
-	err = keepFile(held, file, vars, signals)
+	err = keepFile(held, file, vars, signals, tell)
 	if err == nil {
 		// A program that was told a time by its name goes on until then, whatever becomes of this process.
 		held.end(!one.isTaken())
 		return nil
 	}
 	defer held.end(false) // the program may still use it
-	var ran error
-	if len(onLost) > 0 {
-		// It has what is left of the time granted: afterwards the worker ID may be another's.
-		ctx, cancel := context.WithTimeout(context.Background(), max(held.Remaining(), time.Second))
-		defer cancel()
-		hook := exec.CommandContext(ctx, onLost[0], onLost[1:]...) //nolint:gosec // it is the user's own command
-		hook.Stdout, hook.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
-		if ran = hook.Run(); ran != nil {
-			ran = fmt.Errorf("--on-lost: %w", ran)
-		}
-	}
+	// It has what is left of the time granted: afterwards the worker ID may be another's.
+	ran := runOnLost(held.Remaining())
 	status := exitLost
 	if errors.Is(err, hapax.ErrClockRollback) {
 		status = exitClockSet
@@ -115,24 +138,60 @@ func workerHold(cmd *cobra.Command, f *workerFlags, file, address string, onLost
 	return &statusError{status, errors.Join(fmt.Errorf("the worker ID was lost: %w", err), ran)}
 }
 
+// ownFile makes a file this process's, as long as it holds the lock, and removes one that is left of
+// a process that was killed.
+func ownFile(file string) (lock io.Closer, left bool, err error) {
+	lock, err = durable.TryLock(file + ".lock")
+	switch {
+	case errors.Is(err, errors.ErrUnsupported):
+		lock = io.NopCloser(nil)
+	case errors.Is(err, durable.ErrLocked):
+		return nil, false, &hapax.ValueError{Field: "--file", Value: file, Allowed: "a file that no other worker hold keeps", Err: hapax.ErrInvalidArgument}
+	case err != nil:
+		return nil, false, err
+	}
+	switch err = os.Remove(file); {
+	case err == nil:
+		return lock, true, nil
+	case errors.Is(err, fs.ErrNotExist):
+		return lock, false, nil
+	}
+	return nil, false, errors.Join(err, lock.Close())
+}
+
 // keepFile keeps the file up to date until a signal comes, and removes it then or when
 // the worker ID is lost.
-func keepFile(held *holding, file string, vars []variable, signals <-chan os.Signal) (err error) {
-	defer func() {
-		if file == "" {
-			return
+func keepFile(held *holding, file string, vars []variable, signals <-chan os.Signal, tell func(string)) (err error) {
+	if file == "" { // whoever asks is told
+		select {
+		case <-signals:
+			return nil
+		case <-held.Lost():
+			return held.Err()
 		}
+	}
+	defer func() {
 		if removed := os.Remove(file); removed != nil && !errors.Is(removed, fs.ErrNotExist) {
 			err = errors.Join(err, removed)
 		}
 	}()
-	for {
-		if file == "" {
-			// Whoever asks is told.
-		} else if err := durable.Replace(durable.OS, file, func(f *os.File) ([]byte, error) {
+	var again <-chan time.Time
+	for isWritten := false; ; isWritten = true {
+		err := durable.Replace(durable.OS, file, func(f *os.File) ([]byte, error) {
 			return fileText(held, vars), f.Chmod(0o644) // who reads it may be another user
-		}); err != nil {
+		})
+		switch {
+		case err == nil:
+			again = nil
+		case !isWritten:
 			return err
+		default:
+			// What the file says stays true, and its program has that time, in which a disk that is full may have
+			// room again.
+			if again == nil {
+				tell(fmt.Sprintf("%s keeps the time that was granted before, and is tried again: %v", file, err))
+			}
+			again = time.After(writeAgain)
 		}
 		select {
 		case <-signals:
@@ -140,9 +199,13 @@ func keepFile(held *holding, file string, vars []variable, signals <-chan os.Sig
 		case <-held.Lost():
 			return held.Err()
 		case <-held.extended:
+		case <-again:
 		}
 	}
 }
+
+// writeAgain is how long after a failure the file is written anew.
+const writeAgain = time.Second
 
 func fileText(held *holding, vars []variable) []byte {
 	var text bytes.Buffer

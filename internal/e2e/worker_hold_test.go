@@ -1,10 +1,13 @@
 package e2e
 
 import (
+	"errors"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -73,6 +76,69 @@ func TestWorkerHoldKeepsWhatItTold(t *testing.T) {
 			next.end(tt.status)
 		})
 	}
+}
+
+// The file of a hold that was killed is taken away before there is another worker ID, and the program beside
+// it is told; the file of one that lives is left alone.
+func TestWorkerHoldAfterAnother(t *testing.T) {
+	t.Parallel()
+	s := workerServer(t)
+	dir := t.TempDir()
+	file, lost := filepath.Join(dir, "worker"), filepath.Join(dir, "lost")
+	w := wrap(t, s.url, dir, nil, "hold", "--file", file)
+	text := readWithin(t, file)
+	second := wrap(t, s.url, dir, nil, "hold", "--file", file, "--on-lost", "touch lost")
+	second.end(125)
+	if got := readWithin(t, file); got != text || !strings.Contains(second.said(), "no other worker hold") {
+		t.Errorf("the file of a hold that lives became %q; the second one says %s", got, second.said())
+	}
+	if _, err := os.Stat(lost); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a program with its worker ID is stopped: %v", err)
+	}
+	w.signal(syscall.SIGKILL)
+	w.end(-1)
+	wrap(t, "http://127.0.0.1:1", dir, nil, "hold", "--file", file, "--wait", "1s", "--on-lost", "touch lost").end(111)
+	for name, want := range map[string]error{file: fs.ErrNotExist, lost: nil} {
+		if _, err := os.Stat(name); !errors.Is(err, want) {
+			t.Errorf("%s after the next start: %v, want %v", name, err, want)
+		}
+	}
+	// One that ended by itself leaves nothing to be told of.
+	if err := os.Remove(lost); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		w = wrap(t, s.url, dir, nil, "hold", "--file", file, "--on-lost", "touch lost")
+		readWithin(t, file)
+		w.signal(syscall.SIGTERM)
+		w.end(0)
+	}
+	if _, err := os.Stat(lost); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a program is told of a loss that was none: %v", err)
+	}
+}
+
+// A file that cannot be written for a while costs nobody the worker ID.
+func TestWorkerHoldWithoutRoom(t *testing.T) {
+	t.Parallel()
+	s := workerServer(t)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "worker")
+	w := wrap(t, s.url, dir, nil, "hold", "--pool", "brief", "--grant", "12s", "--file", file)
+	readWithin(t, file)
+	inTheWay := filepath.Join(file+".tmp", "x") // where the next one is written first
+	patience.Until(t, "it is not written just now", func() bool { return os.MkdirAll(inTheWay, 0o700) == nil })
+	text := readWithin(t, file)
+	patience.Until(t, "it cannot write the file", func() bool { return w.said() != "" })
+	if got := readWithin(t, file); got != text {
+		t.Errorf("the file became %q", got)
+	}
+	if err := os.RemoveAll(filepath.Dir(inTheWay)); err != nil {
+		t.Fatal(err)
+	}
+	patience.Until(t, "it tells what was granted meanwhile", func() bool { return readWithin(t, file) != text }, stringer(w.said))
+	w.signal(syscall.SIGTERM)
+	w.end(0)
 }
 
 // After a step back of the clock, a program that has the worker ID by its name is told before hold ends.
