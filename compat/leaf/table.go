@@ -145,7 +145,10 @@ func (r row) asTag() hapax.Tag {
 
 // exactly selects a row by its key, and by the bytes of its key: the column's
 // collation ignores case and trailing spaces, which Leaf's own cache does not.
-const exactly = " WHERE biz_tag = ? AND CAST(CONVERT(biz_tag USING utf8mb4) AS BINARY) = CAST(? AS BINARY)"
+const exactly = " WHERE biz_tag = ? AND " + byteKey + " = CAST(? AS BINARY)"
+
+// byteKey is a row's key as bytes.
+const byteKey = "CAST(CONVERT(biz_tag USING utf8mb4) AS BINARY)"
 
 // Allocate implements hapax.SegmentStore. The allocation has no key: nothing can
 // be handed back.
@@ -327,9 +330,8 @@ func (t *Table) Tags(ctx context.Context, after string, limit int) ([]hapax.Tag,
 func (t *Table) rows(ctx context.Context, after string, f func(row) bool) error {
 	limited, cancel := t.db.Limit(ctx)
 	defer cancel()
-	const key = "CAST(CONVERT(biz_tag USING utf8mb4) AS BINARY)"
-	rows, err := t.db.SQL.QueryContext(limited, "SELECT "+key+", max_id, step FROM leaf_alloc WHERE ? = '' OR "+key+
-		" > CAST(? AS BINARY) ORDER BY "+key, after, after)
+	rows, err := t.db.SQL.QueryContext(limited, "SELECT "+byteKey+", max_id, step FROM leaf_alloc WHERE ? = '' OR "+byteKey+
+		" > CAST(? AS BINARY) ORDER BY "+byteKey, after, after)
 	if err != nil {
 		return t.db.Fail(ctx, "leaf_alloc", err)
 	}

@@ -51,6 +51,9 @@ func TestTable(t *testing.T) {
 		"closed":         testClosed,
 		"moves":          testMoves,
 		"two stores":     testTwoStores,
+		"undo elsewhere": testUndoElsewhere,
+		"struck":         testStruckMove,
+		"at once":        testCommandsAtOnce,
 
 		"witness":                 testWitness,
 		"witness of a busy table": testWitnessBusy,

@@ -210,6 +210,16 @@ func PlanClosed(ctx context.Context, target Target, name, closes string) (Move, 
 	return m, nil
 }
 
+// NotOurs refuses what was closed for another store than the one that a command is for: two of them
+// would issue the same numbers. A store has its ID for good, also where it is copied or put back.
+func NotOurs(what, of, store string) error {
+	if of == store {
+		return nil
+	}
+	return fmt.Errorf("%w: %s was closed for hapax store %s, which issues its numbers, and this is store %s: give the command that store; if it is lost, put it back from a backup, under its own ID",
+		hapax.ErrInvalidArgument, what, of, store)
+}
+
 func noNative(name, closes string) error {
 	return fmt.Errorf("%w: the row is closed (%s), and there is no native tag %q: look for it in the store that the row was moved to", hapax.ErrInvalidArgument, closes, name)
 }
