@@ -22,7 +22,8 @@ type attempt struct {
 	err  error
 	by   *auth.Caller // the caller for which the tag is created if there is none
 
-	stale bool // the tag was changed meanwhile; guarded by Service.mu
+	stale bool          // the tag was changed meanwhile; guarded by Service.mu
+	slots chan struct{} // where it holds one, nil for none; run's alone
 }
 
 // errStale has the callers of an attempt try again.
@@ -86,7 +87,7 @@ func (s *Service) attempt(ctx context.Context, tag string) (*attempt, error) {
 		<-s.slots
 		return a, err
 	}
-	a = &attempt{done: make(chan struct{}), by: auth.FromContext(ctx)}
+	a = &attempt{done: make(chan struct{}), by: auth.FromContext(ctx), slots: s.slots}
 	a.on.Store(&watch.Reason{})
 	address := auth.AddressFrom(ctx)
 	if !s.spawn(func() { s.run(auth.NewContext(s.life, a.by, address), a, tag) }) {
@@ -116,7 +117,7 @@ func (s *Service) knownLocked(tag string) (*attempt, error) {
 // run carries out an attempt. It outlasts the callers that wait for it by a
 // while, so that a slow store is not asked in vain.
 func (s *Service) run(ctx context.Context, a *attempt, tag string) {
-	defer func() { <-s.slots }()
+	defer a.free()
 	// Else a store that is away would be asked on for callers that have long gone, and the attempts
 	// would keep the slots of other tags.
 	ctx, cancel := context.WithTimeout(ctx, s.opts.MaxWait+s.opts.StoreTimeout)
@@ -141,6 +142,26 @@ func (s *Service) run(ctx context.Context, a *attempt, tag string) {
 	// After the callers are told, since to hand back is a call on the store.
 	if discard {
 		s.discard(a.line)
+	}
+}
+
+// free gives the attempt's slot to another one.
+func (a *attempt) free() {
+	if a.slots != nil {
+		<-a.slots
+		a.slots = nil
+	}
+}
+
+// move gives the attempt one of other slots, for a wait that is not the store's alone.
+func (a *attempt) move(ctx context.Context, to chan struct{}) error {
+	a.free()
+	select {
+	case to <- struct{}{}:
+		a.slots = to
+		return nil
+	case <-ctx.Done():
+		return &hapax.WaitError{Cause: hapax.ErrRefillPending, Context: context.Cause(ctx)}
 	}
 }
 
@@ -177,6 +198,9 @@ func (s *Service) open(ctx context.Context, a *attempt, tag string) (*line, erro
 func (s *Service) openSnowflake(ctx context.Context, a *attempt, name string) (*line, error) {
 	p := s.pool(name)
 	a.on.Store(&p.reason)
+	// The pool is opened once for all its tags, and they may wait for a worker ID for as long as a call
+	// may wait: they would keep every other tag from being opened.
+	a.free()
 	issuer, err := s.openPool(ctx, p)
 	if err != nil {
 		return nil, err

@@ -58,6 +58,10 @@ func (s *Service) openIssuer(ctx context.Context, a *attempt, t, plugins define.
 	name := plugins.StrategyName()
 	switch {
 	case plugins.Says.Strategy != "":
+		// What the strategy asks may hang while our store does not.
+		if err := a.move(ctx, s.foreign); err != nil {
+			return nil, err
+		}
 		own, err := s.strategies.Issuer(ctx, name, plugins.Tag)
 		s.store.Note(watch.Tag(t.Name), err) // what it asks is not asked through the store that is watched
 		if err != nil {

@@ -93,7 +93,8 @@ type Service struct {
 
 	unreadable atomic.Pointer[map[string]string] // tags that cannot be read, and why, as of the last review
 
-	slots chan struct{} // one per line being opened
+	slots   chan struct{} // one per line being opened
+	foreign chan struct{} // one per line that a strategy is opening
 
 	mu      sync.Mutex // guards the fields below; never held while waiting
 	opening map[string]*attempt
@@ -133,7 +134,7 @@ func New(ctx context.Context, store driver.Store, opts Options) (*Service, error
 // assemble puts the parts of a service together, each on those before it.
 func assemble(c *core) *Service {
 	s := &Service{
-		core: c, slots: make(chan struct{}, maxOpening),
+		core: c, slots: make(chan struct{}, maxOpening), foreign: make(chan struct{}, maxOpening),
 		opening: map[string]*attempt{}, refused: refusals{}, absent: refusals{},
 	}
 	s.tags.init()
