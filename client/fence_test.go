@@ -106,15 +106,22 @@ func guarded(t *testing.T, f func(t *testing.T, c *client.Client, s *site)) {
 	})
 }
 
-// serve has a node answer at the address from now on.
+// serve has a node answer at the address from now on, once it serves.
 func (s *site) serve(t *testing.T, store *memstore.Store, w *witness.Witness) *witness.Guarded {
+	t.Helper()
+	g := s.answer(t, store, w)
+	serving(t, g)
+	return g
+}
+
+// answer has a node answer at the address from now on.
+func (s *site) answer(t *testing.T, store *memstore.Store, w *witness.Witness) *witness.Guarded {
 	t.Helper()
 	g, err := witness.Guard(store, w, witness.Options{Manual: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = g.Close() })
-	serving(t, g)
 	svc, err := service.New(t.Context(), g, service.Options{MaxWait: 500 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
@@ -334,6 +341,51 @@ func TestClientsOutliveAWipe(t *testing.T) {
 	if twice > 0 {
 		t.Errorf("%d numbers came twice", twice)
 	}
+}
+
+// TestClientsOutliveARestart: a node that goes on in place of a wiped store, and is started again, asks the
+// clients of that store to wait while it joins, as it asks all others. None is told that its store is another
+// one, for which it would give up what it has in hand.
+func TestClientsOutliveARestart(t *testing.T) {
+	guarded(t, func(t *testing.T, c *client.Client, s *site) {
+		ctx := t.Context()
+		segment, err := c.Segment(ctx, "orders", hapax.SegmentOptions{Step: 1000, MaxStep: 1000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.store.Restore(memstore.New())
+		time.Sleep(10 * time.Second)
+		if _, err := s.guard.Adopt(ctx, witness.Statement{}); err != nil {
+			t.Fatal(err)
+		}
+		serving(t, s.guard)
+		if _, err := segment.Next(ctx); err != nil {
+			t.Fatal(err)
+		}
+		dropped, joined := c.Stats().Dropped, 0
+		for range 8 { // longer, in all, than until the lease is renewed
+			w := s.guard.Witness()
+			s.guard.Kill()
+			for s.guard = s.answer(t, s.store, w); s.guard.Status().State != witness.Serving; joined++ {
+				if joined == 6000 {
+					t.Fatalf("the node does not serve: %+v", s.guard.Status())
+				}
+				if _, err := c.Next(ctx, "orders"); err != nil && hapax.CodeOf(err) != hapax.ErrStoreUnavailable.Code() {
+					t.Fatalf("while the node joins: %v; want ErrStoreUnavailable", err)
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+			if _, err := c.Next(ctx, "orders"); err != nil {
+				t.Fatalf("once the node serves: %v", err)
+			}
+		}
+		if joined == 0 {
+			t.Error("the node has not joined: this test sees nothing")
+		}
+		if now := c.Stats().Dropped; now != dropped {
+			t.Errorf("%d leases were given up", now-dropped)
+		}
+	})
 }
 
 // TestStrangersGiveClientsNothing: a node that has not used the store of its clients refuses them, also

@@ -172,11 +172,18 @@ func (c *core) KnownStore(ctx context.Context) (string, error) {
 // any. ErrStoreReplaced where that is neither this node's store nor one in whose place that goes on.
 func (c *core) StoreFor(ctx context.Context, want string) (string, error) {
 	id, err := c.KnownStore(ctx)
-	switch g := c.Guard(); {
+	g := c.Guard()
+	switch {
 	case err != nil || want == "" || want == id:
 		return id, err
-	case g != nil && g.StandsFor(want):
+	case g == nil:
+	case g.StandsFor(want):
 		return want, nil
+	default:
+		// A client that is told of another store gives up what it has in hand, and asks no more.
+		if err := g.StandsLater(want, id); err != nil {
+			return id, err
+		}
 	}
 	return id, fmt.Errorf("%w: the request is for another store than the server's", hapax.ErrStoreReplaced)
 }

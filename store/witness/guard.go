@@ -1,6 +1,7 @@
 package witness
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -235,6 +236,16 @@ func (g *Guarded) StandsFor(id string) bool {
 	return serves && slices.Contains(known, id)
 }
 
+// StandsLater returns what clients of another store wait for where StandsFor is false, and this node has used
+// that one, in whose place its own, of the identity id, goes on; nil where nothing is to be waited for.
+func (g *Guarded) StandsLater(other, id string) error {
+	known := g.witness.stores()
+	if len(known) == 0 || known[0] != id || !slices.Contains(known, other) {
+		return nil
+	}
+	return cmp.Or(g.Refused(), errJoins())
+}
+
 // Refused returns why nothing is granted while a fence stands or the store is not the
 // right one, or nil.
 func (g *Guarded) Refused() error {
@@ -287,11 +298,10 @@ func (g *Guarded) serving(ctx context.Context) error {
 	}
 }
 
-func joinsError(ended error) error {
-	return &hapax.WaitError{
-		Cause:   fmt.Errorf("%w: this node joins, and waits until every living node has met the store", hapax.ErrStoreUnavailable),
-		Context: ended,
-	}
+func joinsError(ended error) error { return &hapax.WaitError{Cause: errJoins(), Context: ended} }
+
+func errJoins() error {
+	return fmt.Errorf("%w: this node joins, and waits until every living node has met the store", hapax.ErrStoreUnavailable)
 }
 
 // apply takes an event, and reports whether it changed the state. The latch is
