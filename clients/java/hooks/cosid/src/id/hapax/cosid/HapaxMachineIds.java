@@ -6,7 +6,9 @@ import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
 import java.time.Duration;
+import java.util.Map;
 import java.util.UUID;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
@@ -31,19 +33,51 @@ import me.ahoo.cosid.snowflake.SnowflakeId;
  * }</pre>
  *
  * <p>CosId logs that a machine ID is lost, and goes on with it. A {@link #guarded} generator fails
- * from then on instead: another program may have the ID.
+ * from then on instead, for good: another program may have the ID, and have given it back. After
+ * another {@link #distribute} the program makes a new generator.
+ *
+ * <p>All namespaces of a program have one machine ID. Of each, one instance has it.
  */
 public final class HapaxMachineIds implements MachineIdDistributor, AutoCloseable {
     private static final Logger LOG = Logger.getLogger("id.hapax.cosid");
     private static final Pattern ANSWER = Pattern.compile("\\{\"worker\":([0-9]{1,9}),.*\"until_ms\":([0-9]{1,15})\\}\\s*");
     private static final Duration TIMEOUT = Duration.ofSeconds(5);
 
-    /** What was told. */
-    private record Held(int id, long end, long endWall) {}
+    /** What was told: the ID, and its end by two clocks. */
+    private record Told(int id, long end, long endWall) {}
+
+    /** A machine ID from its distribution until its end, after which it is never taken up again. */
+    private static final class Tenure {
+        final int id;
+        private final long began = System.currentTimeMillis();
+        private volatile Told told; // null: ended
+
+        Tenure(Told told) {
+            id = told.id;
+            this.told = told;
+        }
+
+        boolean isOver() {
+            Told now = told;
+            long wall = System.currentTimeMillis();
+            // The monotonic clock may stand still while a machine sleeps. A wall clock that was set back to before
+            // the beginning shows another program's time.
+            return now == null || System.nanoTime() - now.end >= 0 || wall >= now.endWall || wall < began;
+        }
+
+        void end() {
+            told = null;
+        }
+    }
+
+    /** Which instance of a namespace has the machine ID. */
+    private record Seat(InstanceId instance, Tenure tenure, boolean isReverted) {}
 
     private final URI hold;
     private final HttpClient http = HttpClient.newBuilder().proxy(HttpClient.Builder.NO_PROXY).connectTimeout(TIMEOUT).build();
-    private volatile Held held; // null: none, or no more
+    private final Map<String, Seat> seats = new ConcurrentHashMap<>(); // by namespace; written under this
+    private volatile Tenure tenure; // the latest; null: none; written under this
+    private URI asked; // guarded by this
     private ScheduledExecutorService asking; // guarded by this
 
     /**
@@ -52,24 +86,30 @@ public final class HapaxMachineIds implements MachineIdDistributor, AutoCloseabl
      * @param hold where {@code worker hold} answers
      */
     public HapaxMachineIds(URI hold) {
-        this.hold = hold.resolve("/?holder=" + UUID.randomUUID()); // which no other program has
+        this.hold = hold;
+        rename();
+    }
+
+    /** Takes a name that no other program has, nor this one had: a late request to give up is of an old one. */
+    private synchronized void rename() {
+        asked = hold.resolve("/?holder=" + UUID.randomUUID());
     }
 
     @Override
     public synchronized MachineState distribute(String namespace, int machineBit, InstanceId instanceId, Duration safeGuardDuration) {
-        Held now = held;
-        if (over(now)) {
-            try {
-                now = ask("GET");
-            } catch (IOException e) {
-                throw new CosIdException("hapax: no machine ID: " + e.getMessage(), e);
-            }
+        Tenure now = tenure;
+        if (now == null || now.isOver()) {
+            now = acquire();
         }
         if (now.id > MachineIdDistributor.maxMachineId(machineBit)) {
-            release();
+            releaseUnused();
             throw new CosIdException("hapax: invalid machine ID " + now.id + ": want 0 to " + MachineIdDistributor.maxMachineId(machineBit) + "; give worker hold --workers");
         }
-        held = now;
+        Seat seat = seats.get(namespace);
+        if (seat != null && seat.tenure == now && (seat.isReverted || !seat.instance.equals(instanceId))) {
+            throw new CosIdException("hapax: instance " + seat.instance.getInstanceId() + " of namespace " + namespace + " may still use the machine ID " + now.id + ": want one instance of each; give others a HapaxMachineIds and a worker hold of their own");
+        }
+        seats.put(namespace, new Seat(instanceId, now, false));
         if (asking == null) {
             asking = Executors.newSingleThreadScheduledExecutor(task -> {
                 Thread thread = new Thread(task, "hapax-cosid");
@@ -81,18 +121,36 @@ public final class HapaxMachineIds implements MachineIdDistributor, AutoCloseabl
         return MachineState.of(now.id);
     }
 
+    private synchronized Tenure acquire() {
+        try {
+            Told told = ask("GET");
+            end(); // the earlier one
+            tenure = new Tenure(told);
+            return tenure;
+        } catch (IOException e) {
+            throw new CosIdException("hapax: no machine ID: " + e.getMessage(), e);
+        }
+    }
+
     /** Asks for how long the ID may be used. */
     private synchronized void extend() {
-        Held before = held;
-        if (before == null) {
+        Tenure now = tenure;
+        if (now == null) {
             return;
         }
         try {
-            Held now = ask("GET");
-            held = now.id == before.id ? now : null;
+            if (now.isOver()) { // before the answer: the ID may have been another program's since
+                throw new RefusedException("its time is over");
+            }
+            Told told = ask("GET");
+            if (told.id != now.id) { // of another worker hold at that address
+                release();
+                throw new RefusedException("worker hold has " + told.id);
+            }
+            now.told = told;
         } catch (RefusedException e) {
-            held = null;
-            LOG.severe("hapax: the machine ID " + before.id + " is lost: " + e.getMessage());
+            end();
+            LOG.severe("hapax: the machine ID " + now.id + " is lost: " + e.getMessage());
         } catch (IOException e) {
             LOG.warning("hapax: worker hold does not answer: " + e.getMessage()); // what was told stays true
         }
@@ -100,15 +158,24 @@ public final class HapaxMachineIds implements MachineIdDistributor, AutoCloseabl
 
     @Override
     public void guard(String namespace, InstanceId instanceId, Duration safeGuardDuration) {
-        Held now = held;
-        if (over(now)) {
-            throw new MachineIdLostException(namespace, instanceId, now == null ? MachineState.NOT_FOUND : MachineState.of(now.id));
+        Seat seat = seats.get(namespace);
+        if (seat == null || seat.isReverted || !seat.instance.equals(instanceId) || seat.tenure.isOver()) {
+            throw new MachineIdLostException(namespace, instanceId, seat == null ? MachineState.NOT_FOUND : MachineState.of(seat.tenure.id));
         }
     }
 
+    /** Gives the ID back with the last namespace that has it. Until then its generators go on. */
     @Override
-    public void revert(String namespace, InstanceId instanceId) {
-        close();
+    public synchronized void revert(String namespace, InstanceId instanceId) {
+        Seat seat = seats.get(namespace);
+        if (seat == null || !seat.instance.equals(instanceId)) {
+            return;
+        }
+        // It stays: nobody else of the namespace must have the ID while its generators may go on.
+        seats.put(namespace, new Seat(instanceId, seat.tenure, true));
+        if (seats.values().stream().allMatch(Seat::isReverted)) {
+            close();
+        }
     }
 
     /** Gives the ID back. Guarded generators fail from here on. */
@@ -121,13 +188,28 @@ public final class HapaxMachineIds implements MachineIdDistributor, AutoCloseabl
         release();
     }
 
-    private void release() {
-        held = null;
+    private synchronized void releaseUnused() {
+        if (seats.isEmpty()) {
+            release();
+        }
+    }
+
+    private synchronized void end() {
+        if (tenure != null) {
+            tenure.end();
+        }
+        tenure = null;
+        seats.clear();
+    }
+
+    private synchronized void release() {
+        end(); // first: afterwards another program may have it
         try {
             ask("DELETE");
         } catch (IOException e) {
             LOG.fine("hapax: the machine ID comes free when its time is over: " + e.getMessage());
         }
+        rename();
     }
 
     /**
@@ -135,14 +217,18 @@ public final class HapaxMachineIds implements MachineIdDistributor, AutoCloseabl
      *
      * @param generator with the machine ID that was distributed
      * @return the same numbers, as long as they are nobody else's
+     * @throws CosIdException if it has another machine ID
      */
     public SnowflakeId guarded(SnowflakeId generator) {
-        return new GuardedSnowflakeId(generator, () -> guard("hapax", InstanceId.NONE, Duration.ZERO));
-    }
-
-    private static boolean over(Held held) {
-        // The monotonic clock may stand still while a machine sleeps.
-        return held == null || System.nanoTime() - held.end >= 0 || System.currentTimeMillis() >= held.endWall;
+        Tenure now = tenure;
+        if (now == null || now.id != generator.getMachineId()) {
+            throw new CosIdException("hapax: invalid machine ID " + generator.getMachineId() + " of a generator: want " + (now == null ? "one that was distributed" : now.id));
+        }
+        return new GuardedSnowflakeId(generator, () -> {
+            if (now.isOver()) {
+                throw new MachineIdLostException("hapax", InstanceId.NONE, MachineState.of(now.id));
+            }
+        });
     }
 
     /** Says that the ID is not, or not any more, this program's. */
@@ -154,10 +240,10 @@ public final class HapaxMachineIds implements MachineIdDistributor, AutoCloseabl
         }
     }
 
-    private Held ask(String method) throws IOException {
+    private synchronized Told ask(String method) throws IOException {
         long sent = System.nanoTime();
         try {
-            HttpRequest request = HttpRequest.newBuilder(hold).timeout(TIMEOUT).method(method, HttpRequest.BodyPublishers.noBody()).build();
+            HttpRequest request = HttpRequest.newBuilder(asked).timeout(TIMEOUT).method(method, HttpRequest.BodyPublishers.noBody()).build();
             HttpResponse<String> answer = http.send(request, HttpResponse.BodyHandlers.ofString());
             Matcher told = ANSWER.matcher(answer.body());
             if (answer.statusCode() >= 400) {
@@ -171,7 +257,7 @@ public final class HapaxMachineIds implements MachineIdDistributor, AutoCloseabl
             }
             long endWall = Long.parseLong(told.group(2));
             long left = TimeUnit.MILLISECONDS.toNanos(endWall - System.currentTimeMillis());
-            return new Held(Integer.parseInt(told.group(1)), sent + left, endWall);
+            return new Told(Integer.parseInt(told.group(1)), sent + left, endWall);
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
             throw new IOException("interrupted", e);

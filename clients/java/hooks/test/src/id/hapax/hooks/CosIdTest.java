@@ -1,13 +1,16 @@
 package id.hapax.hooks;
 
+import com.sun.net.httpserver.HttpServer;
 import id.hapax.client.TestServer.Failed;
 import id.hapax.cosid.HapaxMachineIds;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.net.InetAddress;
+import java.net.InetSocketAddress;
 import java.net.ServerSocket;
 import java.net.Socket;
 import java.net.URI;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -17,6 +20,7 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.Callable;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.stream.Stream;
 import me.ahoo.cosid.CosIdException;
 import me.ahoo.cosid.machine.InstanceId;
@@ -40,6 +44,8 @@ public final class CosIdTest {
             return;
         }
         test();
+        answers();
+        namespaces();
         System.out.println("java CosId: passed");
     }
 
@@ -138,6 +144,129 @@ public final class CosIdTest {
             try (Stream<Path> files = Files.walk(dir)) {
                 files.sorted(Comparator.reverseOrder()).forEach(file -> file.toFile().delete());
             }
+        }
+    }
+
+    /** A worker hold that answers what it is told to. */
+    private static final class Hold implements AutoCloseable {
+        final HttpServer server = HttpServer.create(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0), 0);
+        final Set<String> claims = ConcurrentHashMap.newKeySet(); // not given up
+        final Set<String> names = ConcurrentHashMap.newKeySet(); // that were given up
+        volatile int worker = 17;
+        volatile long until = Long.MAX_VALUE;
+        volatile boolean silent;
+
+        Hold() throws IOException {
+            server.createContext("/", exchange -> {
+                String name = exchange.getRequestURI().getQuery();
+                if (exchange.getRequestMethod().equals("DELETE")) {
+                    claims.remove(name);
+                    names.add(name);
+                    exchange.sendResponseHeaders(204, -1);
+                } else if (!silent) {
+                    claims.add(name);
+                    long end = Math.min(until, System.currentTimeMillis() + LONG.toMillis());
+                    byte[] told = ("{\"worker\":" + worker + ",\"until\":\"\",\"until_ms\":" + end + "}").getBytes(StandardCharsets.UTF_8);
+                    exchange.sendResponseHeaders(200, told.length);
+                    exchange.getResponseBody().write(told);
+                }
+                exchange.close(); // without an answer, if it is silent
+            });
+            server.start();
+        }
+
+        URI uri() {
+            return URI.create("http://127.0.0.1:" + server.getAddress().getPort() + "/");
+        }
+
+        @Override
+        public void close() {
+            server.stop(0);
+        }
+    }
+
+    /** A generator fails for good when its machine ID is lost, whatever worker hold says afterwards. */
+    private static void answers() throws Exception {
+        try (Hold hold = new Hold(); HapaxMachineIds machines = new HapaxMachineIds(hold.uri())) {
+            SnowflakeId first = machines.guarded(new MillisecondSnowflakeId(distribute(machines)));
+            first.generate();
+            refuses("another machine ID is guarded", () -> machines.guarded(new MillisecondSnowflakeId(18)));
+
+            hold.worker = 18; // of another worker hold at that address
+            await(() -> fails(first));
+            await(() -> hold.claims.isEmpty() ? true : null); // 18 is for whoever asks
+            SnowflakeId second = await(() -> machines.guarded(new MillisecondSnowflakeId(distribute(machines))));
+            check(second.getMachineId() == 18, "it is not told the other machine ID");
+            second.generate();
+            refuses("the lost machine ID is used again beside the new one", first::generate);
+
+            machines.close();
+            hold.until = System.currentTimeMillis() + Duration.ofSeconds(3).toMillis();
+            SnowflakeId third = await(() -> machines.guarded(new MillisecondSnowflakeId(distribute(machines))));
+            hold.silent = true;
+            await(() -> fails(third)); // its time is over
+            hold.until = Long.MAX_VALUE;
+            hold.silent = false;
+            for (int look = 0; look < 100; look++) { // longer than until it would ask
+                check(fails(third) != null, "a machine ID is taken up again");
+                Thread.sleep(PAUSE);
+            }
+            int again = await(() -> distribute(machines));
+            check(again == third.getMachineId(), "it has another machine ID");
+            SnowflakeId fourth = machines.guarded(new MillisecondSnowflakeId(again));
+            fourth.generate();
+            refuses("a generator goes on whose machine ID was another program's between", third::generate);
+
+            machines.close();
+            refuses("it goes on with what it gave back", fourth::generate);
+            distribute(machines);
+            check(hold.claims.size() == 1 && hold.names.stream().noneMatch(hold.claims::contains), "it takes the machine ID by a name by which a late request gives it up");
+        }
+    }
+
+    /** Returns whether a generator fails, or null. */
+    private static Boolean fails(SnowflakeId ids) {
+        try {
+            ids.generate();
+            return null;
+        } catch (MachineIdLostException e) {
+            return true;
+        }
+    }
+
+    /** Of each namespace one instance has the machine ID, until the last one gives it back. */
+    private static void namespaces() throws Exception {
+        InstanceId a = InstanceId.of("10.0.0.1", 80, false);
+        InstanceId b = InstanceId.of("10.0.0.1", 81, false);
+        try (Hold hold = new Hold(); HapaxMachineIds machines = new HapaxMachineIds(hold.uri())) {
+            refuses("it has a machine ID beyond its bits", () -> machines.distribute("orders", 4, a, Duration.ZERO));
+            check(hold.claims.isEmpty(), "it keeps what it cannot use");
+            machines.distribute("orders", 10, a, Duration.ZERO);
+            SnowflakeId orders = machines.guarded(new MillisecondSnowflakeId(17));
+            machines.distribute("orders", 10, a, Duration.ZERO);
+            refuses("two instances of a namespace have one machine ID", () -> machines.distribute("orders", 10, b, Duration.ZERO));
+            refuses("the one without a machine ID is guarded", () -> {
+                machines.guard("orders", b, Duration.ZERO);
+                return null;
+            });
+            refuses("a namespace without a machine ID is guarded", () -> {
+                machines.guard("users", a, Duration.ZERO);
+                return null;
+            });
+            refuses("it has a machine ID beyond its bits", () -> machines.distribute("users", 4, a, Duration.ZERO));
+            orders.generate();
+            machines.distribute("users", 10, b, Duration.ZERO);
+            machines.revert("orders", b); // which has none
+            machines.guard("orders", a, Duration.ZERO);
+            machines.revert("orders", a);
+            machines.guard("users", b, Duration.ZERO);
+            orders.generate();
+            check(hold.claims.size() == 1, "it gives back what a namespace uses");
+            refuses("another instance has the machine ID beside the generators of the first", () -> machines.distribute("orders", 10, b, Duration.ZERO));
+            machines.revert("users", b);
+            refuses("it goes on with what it gave back", orders::generate);
+            check(hold.claims.isEmpty(), "it does not give it back");
+            machines.distribute("orders", 10, b, Duration.ZERO);
         }
     }
 
