@@ -77,7 +77,7 @@ func testCloseTree(t *testing.T, e *tree) {
 		t.Fatalf("the Leaf of the test does not start: %d, %v", worker, err)
 	}
 	for range 2 {
-		if from, err := leaf.CloseTree(t.Context(), look); from != 8 || err != nil {
+		if from, err := leaf.CloseTree(t.Context(), look, "S"); from != 8 || err != nil {
 			t.Fatalf("closed from %d, %v; want 8", from, err)
 		}
 	}
@@ -98,16 +98,33 @@ func testCloseTree(t *testing.T, e *tree) {
 
 	// One that was starting as the tree was closed is seen by the next look.
 	e.put(t, "10.0.0.4:1-0000000009", long)
-	if from, err := leaf.CloseTree(t.Context(), look); from != 10 || err != nil {
+	if from, err := leaf.CloseTree(t.Context(), look, "S"); from != 10 || err != nil {
 		t.Errorf("closed from %d, %v; want 10", from, err)
 	}
+	// Another store would use the same worker IDs, and this one goes on with them.
+	if from, err := leaf.CloseTree(t.Context(), look, "T"); !errors.Is(err, hapax.ErrInvalidArgument) || !strings.Contains(err.Error(), "store S") || !strings.Contains(err.Error(), "store T") {
+		t.Errorf("for another store: closed from %d, %v; want it refused", from, err)
+	}
+	if err := leaf.ReopenTree(t.Context(), look, "T"); !errors.Is(err, hapax.ErrInvalidArgument) || !strings.Contains(err.Error(), "store S") {
+		t.Errorf("opened by another store: %v", err)
+	}
+	if from, closed, err := leaf.TreeClosed(t.Context(), look); from != 10 || !closed || err != nil {
+		t.Errorf("after that: from %d, %v, %v", from, closed, err)
+	}
+	e.set(t, "hapax-moved", []byte(`{"native_workers_from":10}`))
+	for _, err := range []error{leaf.CheckClosed(t.Context(), look, "S"), leaf.ReopenTree(t.Context(), look, "S")} {
+		if !errors.Is(err, hapax.ErrInvalidArgument) || !strings.Contains(err.Error(), "names no hapax store") {
+			t.Errorf("with a node of an older build: %v", err)
+		}
+	}
 	e.set(t, "hapax-moved", []byte("x"))
-	if _, err := leaf.CloseTree(t.Context(), look); !errors.Is(err, hapax.ErrStoreCorrupt) {
+	if _, err := leaf.CloseTree(t.Context(), look, "S"); !errors.Is(err, hapax.ErrStoreCorrupt) {
 		t.Errorf("with a node that says nothing: %v", err)
 	}
 
+	e.set(t, "hapax-moved", []byte(`{"native_workers_from":10,"store":"S"}`))
 	for range 2 {
-		if err := leaf.ReopenTree(t.Context(), look); err != nil {
+		if err := leaf.ReopenTree(t.Context(), look, "S"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -115,7 +132,7 @@ func testCloseTree(t *testing.T, e *tree) {
 		t.Errorf("after the way back: %d, %v", worker, err)
 	}
 	e.put(t, fmt.Sprintf("10.0.0.5:1-%010d", 1023), long)
-	if from, err := leaf.CloseTree(t.Context(), look); !errors.Is(err, hapax.ErrNoWorker) || !strings.Contains(err.Error(), "10.0.0.5:1") {
+	if from, err := leaf.CloseTree(t.Context(), look, "S"); !errors.Is(err, hapax.ErrNoWorker) || !strings.Contains(err.Error(), "10.0.0.5:1") {
 		t.Errorf("with no worker ID left: %d, %v", from, err)
 	}
 	if _, closed, _ := leaf.TreeClosed(t.Context(), look); closed {
@@ -138,7 +155,7 @@ func testCloseMeanwhile(t *testing.T, e *tree) {
 		return look
 	}
 	before := e.children(t)
-	from, err := leaf.CloseTree(t.Context(), late())
+	from, err := leaf.CloseTree(t.Context(), late(), "S")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +171,7 @@ func testCloseMeanwhile(t *testing.T, e *tree) {
 			t.Errorf("%s: it leaves the nodes %q; want %q", name, after, closed)
 		}
 	}
-	if err := leaf.ReopenTree(t.Context(), late()); err != nil {
+	if err := leaf.ReopenTree(t.Context(), late(), "S"); err != nil {
 		t.Fatal(err)
 	}
 	for name, join := range map[string]func(*leaf.Tree) (int64, error){

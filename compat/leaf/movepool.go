@@ -103,3 +103,18 @@ func raiseWorker(ctx context.Context, target PoolTarget, pool string, layout hap
 	// Given back to where it began, which is above all that the node can have issued.
 	return target.SealWorker(ctx, lease, lease.Grant.Lo)
 }
+
+// CheckIdle refuses a pool of which a worker ID is leased (ErrStoreUnsafe): who has it issues numbers that
+// a Leaf of the reopened tree might, too.
+func CheckIdle(ctx context.Context, target PoolTarget, pool string) error {
+	workers, err := target.Workers(ctx, pool)
+	if err != nil && !errors.Is(err, hapax.ErrPoolNotFound) {
+		return err
+	}
+	for _, w := range workers {
+		if !w.Retired() && w.Expires.After(time.Now()) {
+			return fmt.Errorf("%w: worker ID %d of pool %s is leased to %s until %s: stop it first, and repeat", hapax.ErrStoreUnsafe, w.ID, pool, w.Holder, stamp(w.Expires))
+		}
+	}
+	return nil
+}

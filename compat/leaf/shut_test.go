@@ -2,6 +2,7 @@ package leaf_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"strings"
@@ -389,6 +390,53 @@ func testCommandsAtOnce(t *testing.T, server *testservers.Server) {
 					}
 				}
 			}
+		}
+	}
+}
+
+// testNotes: the description of a row comes back as it was, whatever it was, and one that has no room,
+// or is not there, or names no store, is told.
+func testNotes(t *testing.T, server *testservers.Server) {
+	db := testdb.New(t, server, testdb.Leaf)
+	table := openTable(t, db.URL, leaf.TableOptions{})
+	description := func() (d sql.NullString) {
+		t.Helper()
+		if err := db.QueryRowContext(t.Context(), "SELECT description FROM leaf_alloc").Scan(&d); err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	for _, was := range []string{"NULL", "''", `'two\nlines: it''s'`, "REPEAT('订', 150)"} {
+		c := newContest(t, db, table)
+		db.Run(t, "UPDATE leaf_alloc SET description = "+was)
+		before := description()
+		c.must(t, c.stores[0], false)
+		if note := description().String; !strings.HasPrefix(note, "moved to hapax store "+id(t, c.stores[0])+" (max_id was 101)") {
+			t.Errorf("%s: it notes %q", was, note)
+		}
+		c.must(t, c.stores[0], true)
+		if after := description(); after != before {
+			t.Errorf("%s: the description is %q; want %q", was, after.String, before.String)
+		}
+	}
+	for _, wrong := range []struct{ do, want string }{
+		{"UPDATE leaf_alloc SET description = REPEAT('x', 250)", "shorten the description"},
+		{"UPDATE leaf_alloc SET max_id = 9223372036854775807", "names no hapax store"},
+		{"ALTER TABLE leaf_alloc DROP COLUMN description", "ADD COLUMN description"},
+	} {
+		c := newContest(t, db, table)
+		db.Run(t, wrong.do)
+		before := db.Number(t, "SELECT max_id FROM leaf_alloc")
+		for _, undo := range []bool{false, true} {
+			if undo && strings.HasPrefix(wrong.want, "shorten") {
+				continue // nothing was closed
+			}
+			if err := c.do(t.Context(), c.stores[0], undo); !errors.Is(err, hapax.ErrInvalidArgument) || !strings.Contains(err.Error(), wrong.want) {
+				t.Errorf("%s, undo %v: %v; want %q", wrong.do, undo, err, wrong.want)
+			}
+		}
+		if _, err := c.stores[0].Tag(t.Context(), "a"); !errors.Is(err, hapax.ErrTagNotFound) || db.Number(t, "SELECT max_id FROM leaf_alloc") != before {
+			t.Errorf("%s: something was changed: %v", wrong.do, err)
 		}
 	}
 }

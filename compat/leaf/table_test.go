@@ -52,6 +52,7 @@ func TestTable(t *testing.T) {
 		"moves":          testMoves,
 		"two stores":     testTwoStores,
 		"undo elsewhere": testUndoElsewhere,
+		"notes":          testNotes,
 		"struck":         testStruckMove,
 		"at once":        testCommandsAtOnce,
 

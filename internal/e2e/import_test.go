@@ -163,12 +163,18 @@ func TestImportLeafTree(t *testing.T) {
 		t.Errorf("the block to go on with is\n%s", block)
 	}
 	at := freeAddress(t)
-	s := serve(t, t.TempDir(), nil, "--config", write(t, dir, "native.yaml", strings.Replace(block, "127.0.0.1:8088", at, 1)))
+	s := serve(t, dir, nil, "--config", write(t, dir, "native.yaml", strings.Replace(block, "127.0.0.1:8088", at, 1)))
 	_, id := answers(t, "http://"+at+"/api/snowflake/get/x")
 	if _, body := answers(t, "http://"+at+"/decodeSnowflakeId?snowflakeId="+id); !strings.Contains(body, `"workerId":"8"`) {
 		t.Errorf("%s is %s; want worker ID 8, which no Leaf has", id, body)
 	}
+	if r := run(t, dir, append(move, "--undo")...); r.code == 0 || !strings.Contains(r.err, "worker ID 8 of pool leaf-snowflake is leased") {
+		t.Errorf("the way back while the server issues: %+v", r)
+	}
 	s.stop()
+	if r := run(t, dir, append(move[:6:6], "--data", filepath.Join(dir, "other"), "--watch", "100ms", "--apply")...); r.code == 0 || !strings.Contains(r.err, "was closed for hapax store") {
+		t.Errorf("the move to another store: %+v", r)
+	}
 	if r := run(t, dir, append(move, "--dry-run")...); r.code != 0 || strings.Count(r.out, "nothing to do") != 2 {
 		t.Errorf("a repetition: %+v", r)
 	}
@@ -179,7 +185,7 @@ func TestImportLeafTree(t *testing.T) {
 		t.Errorf("a block of native worker IDs beside an open tree: %+v", r)
 	}
 	out := ok(t, dir, "workers", "list", "leaf-snowflake", "--data", filepath.Join(dir, "hapax-data"))
-	if strings.Count(out, "leaf-snowflake") != 2 {
+	if strings.Count(out, "leaf-snowflake") != 3 { // those of the nodes, and the server's
 		t.Errorf("the workers are %s", out)
 	}
 }

@@ -122,6 +122,13 @@ func (i imported) Move(ctx context.Context, to moves.Target, o mount.MoveOptions
 		defer tree.Close()
 		all.Closes = treeClosed
 	}
+	store, err := to.StoreID(ctx)
+	if err == nil && tree != nil { // before the table is changed
+		err = leaf.CheckClosed(ctx, tree, store)
+	}
+	if err != nil {
+		return all, err
+	}
 	if o.Undo {
 		return i.undo(ctx, table, tree, to, o)
 	}
@@ -158,7 +165,11 @@ func moveTree(ctx context.Context, tree *leaf.Tree, to moves.Target, o mount.Mov
 		return nil, fmt.Errorf("%w: worker IDs cannot be carried over there", hapax.ErrNotSupported)
 	}
 	if o.Apply { // first, so that the nodes are all that there will be
-		if _, err := leaf.CloseTree(ctx, tree); err != nil {
+		store, err := to.StoreID(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := leaf.CloseTree(ctx, tree, store); err != nil {
 			return nil, err
 		}
 	}
@@ -176,6 +187,12 @@ func moveTree(ctx context.Context, tree *leaf.Tree, to moves.Target, o mount.Mov
 
 // undo is the way back.
 func (i imported) undo(ctx context.Context, table *leaf.Table, tree *leaf.Tree, to moves.Target, o mount.MoveOptions) (all mount.Moves, err error) {
+	// Tags are deleted, which keeps a server from them; worker IDs are not taken from who has them.
+	if pool, leases := to.(leaf.PoolTarget); tree != nil && leases && !o.IgnoreLiving {
+		if err := leaf.CheckIdle(ctx, pool, Pool); err != nil {
+			return all, err
+		}
+	}
 	if table != nil {
 		if all.Tags, err = leaf.PlanReopen(ctx, table, to); err != nil {
 			return all, err
@@ -192,7 +209,10 @@ func (i imported) undo(ctx context.Context, table *leaf.Table, tree *leaf.Tree, 
 	all.Closes = treeClosed
 	all.Notes = append(all.Notes, "new nodes of Leaf's tree may be given worker IDs that were used natively: start them once the clock is past the time of the native numbers")
 	if o.Apply {
-		err = leaf.ReopenTree(ctx, tree)
+		var store string
+		if store, err = to.StoreID(ctx); err == nil {
+			err = leaf.ReopenTree(ctx, tree, store)
+		}
 	}
 	return all, err
 }
