@@ -204,7 +204,8 @@ func NotHeld(tag string) error {
 // Revive returns the tag that results from creating def where old stands:
 // ErrTagExists if old is alive, ErrTagDeleted if it is a tombstone and mode is
 // CreateFirstUse, and otherwise def resuming above old's mark. A line that goes on from
-// there keeps the lower start: a higher one would lie above what may be handed back.
+// there keeps the lower start: numbers from there on were issued. The other one is a floor, for
+// which it needs [Tag.Floored] besides.
 func Revive(old, def hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
 	switch {
 	case !old.Deleted:

@@ -379,7 +379,7 @@ func TestHandBackControls(t *testing.T) {
 		}, []string{"hand-back/floor in between"}},
 		{"a floor that an open grant undoes", func(k *keeper) {
 			k.floored = func(t driver.Tag, _ int64) driver.Tag { return t }
-		}, []string{"hand-back/floor in a grant", "hand-back/floor among grants", "guard/hand-back"}},
+		}, []string{"hand-back/floor in a grant", "hand-back/floor among grants", "guard/hand-back", "tags/delete and revive with a later start"}},
 		{"a floor that a run undoes whose last grant lies above it", func(k *keeper) {
 			k.floored = func(t driver.Tag, floor int64) driver.Tag {
 				if t.Run <= 10 {

@@ -182,6 +182,7 @@ func (m model) allocate(name string, n int64, last hapax.GrantKey) (a hapax.Allo
 
 func (m model) create(def hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
 	stored, ok := m[def.Name]
+	floor := def.Mark
 	if ok {
 		t, err := driver.Revive(stored.Tag, def, mode)
 		if err != nil {
@@ -189,8 +190,8 @@ func (m model) create(def hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
 		}
 		def = t
 	}
-	m[def.Name] = stored.Redefined(def)
-	return def, nil
+	m[def.Name] = stored.Redefined(def).Floored(floor)
+	return m[def.Name].Tag, nil
 }
 
 func (m model) heal(def hapax.Tag) (hapax.Tag, error) {

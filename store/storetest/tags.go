@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -85,22 +86,37 @@ func checkRevive(e *env) {
 }
 
 // checkReviveRun: the owner of the last segment goes on from it although the tag was
-// deleted meanwhile, and made again with a later start.
+// deleted meanwhile, and made again with a start that it does not reach below. A later start is a
+// floor: nothing that is handed back brings the tag below it.
 func checkReviveRun(e *env) {
-	tag := e.segment("t", 10)
-	first := e.allocate(tag.Name, 100)
-	_, err := e.store.DeleteTag(e.ctx, tag.Name)
-	e.must(err)
-	e.create(hapax.Tag{Name: tag.Name, Start: 50}, hapax.CreateExplicit)
-	next, err := e.store.Allocate(e.ctx, tag.Name, 10, first.Key)
-	e.must(err)
-	equal(e, "the grant after the revival", next.Grant, hapax.Grant{Lo: 101, Hi: 111})
-	if e.h.Capabilities.NoHandBack {
-		return
+	for _, c := range []struct{ start, from, back, lo int64 }{
+		{1, 51, 70, 70}, // as where the start is not given
+		{51, 51, 51, 51},
+		{52, 151, 151, 151},
+		{151, 151, 155, 155},
+	} {
+		name := e.name(fmt.Sprintf("t%d", c.start))
+		e.create(hapax.Tag{Name: name}, hapax.CreateExplicit)
+		e.allocate(name, 50)
+		first := e.allocate(name, 100)
+		_, err := e.store.DeleteTag(e.ctx, name)
+		e.must(err)
+		revived := e.create(hapax.Tag{Name: name, Start: c.start}, hapax.CreateExplicit)
+		equal(e, "the revived tag's mark", revived.Mark, 151)
+		equal(e, "the stored tag", e.tag(name), revived)
+		if c.from > 51 && !e.h.Capabilities.NoHandBack {
+			e.wantErr("HandBack from below the start", e.store.HandBack(e.ctx, first, 140), hapax.ErrLeaseLost)
+		}
+		next, err := e.store.Allocate(e.ctx, name, 10, first.Key)
+		e.must(err)
+		equal(e, "the grant after the revival", next.Grant, hapax.Grant{Lo: 151, Hi: 161})
+		if e.h.Capabilities.NoHandBack {
+			continue
+		}
+		equal(e, fmt.Sprintf("where the run began, revived with start %d", c.start), next.From, c.from)
+		e.must(e.store.HandBack(e.ctx, next, c.back))
+		equal(e, "the grant after the hand-back", e.allocate(name, 1).Grant, hapax.Grant{Lo: c.lo, Hi: c.lo + 1})
 	}
-	equal(e, "where the run began", next.From, 1)
-	e.must(e.store.HandBack(e.ctx, next, 20))
-	equal(e, "the grant after the hand-back", e.allocate(tag.Name, 1).Grant, hapax.Grant{Lo: 20, Hi: 21})
 }
 
 // checkKind: not even a deleted tag can become one of another kind, delta or

@@ -245,13 +245,14 @@ func (k *keeper) CreateTag(_ context.Context, tag hapax.Tag, mode hapax.CreateMo
 	defer k.mu.Unlock()
 	stored, ok := k.kept[tag.Name]
 	tag.Deleted, tag.Token = false, 0
+	floor := tag.Mark
 	if ok {
 		var err error
 		if tag, err = driver.Revive(stored.Tag, tag, mode); err != nil {
 			return tag, err
 		}
 	}
-	k.kept[tag.Name] = k.redefine(stored, tag)
+	k.kept[tag.Name] = k.floored(k.redefine(stored, tag), floor)
 	return k.kept[tag.Name].Tag, nil
 }
 
