@@ -53,3 +53,7 @@ type Grant struct{ Lo, Hi int64 }
 
 // Len returns how many units the grant holds.
 func (g Grant) Len() int64 { return g.Hi - g.Lo }
+
+// numbersIn returns how many numbers that are delta apart lie in the rest of a grant, which begins where the grant
+// does or at one of them.
+func numbersIn(rest Grant, delta int64) int64 { return (rest.Len() + delta - 1) / max(1, delta) }

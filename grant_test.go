@@ -3,6 +3,7 @@ package hapax_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -89,6 +90,37 @@ func TestCloseHandsBack(t *testing.T) {
 				t.Errorf("the next issuer began with %d, want %d", id, c.want)
 			}
 		})
+	}
+}
+
+// Of numbers that are apart as many are told to be handed back, and fewer to be burnt, as were not issued: the
+// grant may begin and end anywhere between them.
+func TestHandedBackOfDelta(t *testing.T) {
+	for remainder := range int64(3) {
+		for issue := range int64(11) {
+			bubble(t, fmt.Sprintf("remainder %d, %d issued", remainder, issue), func(t *testing.T) {
+				told := int64(0)
+				s := newSegment(t, memstore.New(), hapax.SegmentOptions{
+					Clock: newTestClock(), Step: 10, MaxStep: 10, Delta: 3, Remainder: remainder,
+					Observer: func(e hapax.Event) {
+						if e.Kind == hapax.EventHandedBack {
+							told = e.Value
+						}
+					},
+				})
+				for range issue {
+					next(t, s)
+					synctest.Wait()
+				}
+				if err := s.Close(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				st := s.Stats()
+				if rest := 10*st.Refills - issue; told != rest || st.Burnt != 0 || st.Issued != issue {
+					t.Errorf("%d are handed back, and the counts are %+v; want %d, and none burnt", told, st, rest)
+				}
+			})
+		}
 	}
 }
 

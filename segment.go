@@ -582,9 +582,9 @@ func (s *Segment) handBack(ctx context.Context, last Allocation, next int64) err
 	switch {
 	case err == nil:
 		s.mu.Lock()
-		s.past.burnt -= rest.Len() / max(1, last.Tag.Delta)
+		s.past.burnt -= numbersIn(rest, last.Tag.Delta)
 		s.mu.Unlock()
-		s.observe(Event{Kind: EventHandedBack, Grant: rest, Value: rest.Len() / max(1, last.Tag.Delta)})
+		s.observe(Event{Kind: EventHandedBack, Grant: rest, Value: numbersIn(rest, last.Tag.Delta)})
 	case errors.Is(err, ErrLeaseLost), errors.Is(err, ErrTagDeleted), errors.Is(err, ErrNotSupported):
 		return nil // somebody else goes on from a mark above ours
 	}
@@ -595,6 +595,6 @@ func (s *Segment) handBack(ctx context.Context, last Allocation, next int64) err
 // nil error says that they lie below what another was granted.
 func (s *Segment) burnt(g Grant, delta int64, err error) {
 	if g.Len() > 0 {
-		s.observe(Event{Kind: EventBurnt, Grant: g, Value: (g.Len() + delta - 1) / max(1, delta), Err: err})
+		s.observe(Event{Kind: EventBurnt, Grant: g, Value: numbersIn(g, delta), Err: err})
 	}
 }

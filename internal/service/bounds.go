@@ -22,6 +22,9 @@ type bound struct {
 	def               define.Tag // what the tag says, as of when it was noted
 }
 
+// below returns how many of the tag's numbers lie below one.
+func (b bound) below(n int64) int64 { return (max(0, n-b.def.Remainder) + b.delta - 1) / b.delta }
+
 // note returns the bounds of a tag as the store has just told of it, and remembers them.
 func (b *bounds) note(t hapax.Tag) bound {
 	b.mu.Lock()

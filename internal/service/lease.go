@@ -64,7 +64,7 @@ func (ls *leases) HandBack(ctx context.Context, a hapax.Allocation, next int64) 
 		return struct{}{}, ls.store.HandBack(ls.leased(ctx), a, next)
 	})
 	if b, ok := ls.bounds.of(a.Tag.Name); ok && err == nil {
-		auth.FromContext(ctx).ReturnNumbers((a.Grant.Hi - next) / b.delta)
+		auth.FromContext(ctx).ReturnNumbers(b.below(a.Grant.Hi) - b.below(next))
 	}
 	return err
 }

@@ -109,6 +109,23 @@ func TestQuotaOfNumbers(t *testing.T) {
 			t.Errorf("handed back twice: error %v, and %d are left", err, left())
 		}
 
+		if _, err := s.CreateTag(t.Context(), hapax.Tag{Name: "apart", Delta: 3, Remainder: 2}, hapax.CreateExplicit); err != nil {
+			t.Fatal(err)
+		}
+		for issued := range int64(10) {
+			for below := range int64(3) { // a client may give its next number, or what is behind its last one
+				ctx, left := as(t, auth.TokenConfig{Scopes: []string{"lease"}, NumbersPerDay: quota})
+				a, err := s.Allocate(ctx, "apart", 10, "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				next := max(a.Grant.Lo, a.Grant.Lo+(2-a.Grant.Lo%3+3)%3+3*issued-below)
+				if err := s.HandBack(ctx, a, next); err != nil || left() != quota-issued {
+					t.Errorf("handed back from %d on, %d of 10 issued: error %v, and %d are left", next, issued, err, left())
+				}
+			}
+		}
+
 		store.Inject(func(storetest.Op) storetest.Fault { return storetest.Fault{Fail: hapax.ErrStoreUnavailable} })
 		for name, way := range ways {
 			ctx, left := as(t, auth.TokenConfig{Scopes: []string{"issue", "lease"}, NumbersPerDay: quota})
