@@ -25,7 +25,7 @@ type issuerLine struct {
 	ready  chan struct{} // closed when the fields below are set
 	issuer hapax.Issuer
 	err    error
-	ended  bool // err came when the context of the opener had ended
+	ended  bool // nothing came of it, and the context of the opener had ended, or it panicked
 }
 
 // tries is how often a text is asked for anew when the period ends under it.
@@ -81,7 +81,7 @@ func (i *Issuer) current(ctx context.Context) (*issuerLine, error) {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
-		if line.ended && ctx.Err() == nil { // its opener had no more time, and this caller has
+		if line.ended && ctx.Err() == nil { // its opener could not go on, and this caller can
 			return i.current(ctx)
 		}
 		return line, line.err
@@ -89,21 +89,32 @@ func (i *Issuer) current(ctx context.Context) (*issuerLine, error) {
 	next := &issuerLine{period: p, ready: make(chan struct{})}
 	i.line = next
 	i.mu.Unlock()
-	// Under the context of the first caller: where that ends, another one opens the line.
-	next.issuer, next.err = i.open(ctx, p)
-	if next.err != nil {
-		next.ended = ctx.Err() != nil
-		// Before those who wait are woken, one of whom opens the line anew.
-		i.mu.Lock()
-		if i.line == next {
-			i.line = nil // the next call tries again
-		}
-		i.mu.Unlock()
-	}
-	close(next.ready)
 	// After the new line is ready, so that no caller waits for the old one.
-	_ = line.close(ctx) // what it cannot hand back is a gap
+	defer func() { _ = line.close(ctx) }() // what it cannot hand back is a gap
+	i.begin(ctx, next)
 	return next, next.err
+}
+
+// begin opens a line, or has the next call try again.
+func (i *Issuer) begin(ctx context.Context, next *issuerLine) {
+	next.ended = true // also where the function panics: it answers nobody then
+	defer func() {
+		if next.issuer == nil {
+			// Before those who wait are woken, one of whom opens the line anew.
+			i.mu.Lock()
+			if i.line == next {
+				i.line = nil
+			}
+			i.mu.Unlock()
+		}
+		close(next.ready)
+	}()
+	// Under the context of the first caller: where that ends, another one opens the line.
+	issuer, err := i.open(ctx, next.period)
+	if next.err = err; err == nil {
+		next.issuer = issuer
+	}
+	next.ended = err != nil && ctx.Err() != nil
 }
 
 // close closes the line's issuer, once it is there.

@@ -151,3 +151,42 @@ func TestIssuerOutlivesItsOpener(t *testing.T) {
 		wg.Wait()
 	})
 }
+
+// The caller that opens a line panics in what opens it: those who wait for the line open it themselves.
+func TestIssuerOutlivesAPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := codec.Parse("{id:3}", codec.Options{Tag: "t"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		store, opened := memstore.New(), 0
+		i := codec.Of(c, func(ctx context.Context, _ codec.Period) (hapax.Issuer, error) {
+			if opened++; opened == 1 {
+				time.Sleep(time.Second) // meanwhile others wait
+				panic("of the program that embeds it")
+			}
+			return hapax.NewSegment(ctx, store, "t", hapax.SegmentOptions{})
+		})
+		defer i.Close(context.Background())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("the opener did not panic")
+				}
+			}()
+			_, _ = i.Next(t.Context())
+		})
+		synctest.Wait()
+		for range 10 {
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				if _, err := i.Next(ctx); err != nil {
+					t.Errorf("one that waits for the line: %v", err)
+				}
+			})
+		}
+		wg.Wait()
+	})
+}

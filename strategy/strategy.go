@@ -124,16 +124,19 @@ func (s *snowflake) Open(ctx context.Context, tag hapax.Tag) (hapax.Issuer, erro
 
 // begin opens the pool's issuer, or removes the pool.
 func (s *snowflake) begin(ctx context.Context, p *pool, opts hapax.SnowflakeOptions) {
-	defer close(p.ready)
+	p.err = hapax.ErrInternal // also where what the options name panics: those who wait try for themselves then
+	defer func() {
+		if p.err != nil {
+			s.mu.Lock()
+			delete(s.pools, p.name)
+			s.mu.Unlock()
+		}
+		close(p.ready)
+	}()
 	issuer, err := hapax.NewSnowflake(ctx, s.workers, opts)
-	if err == nil {
+	if p.err = err; err == nil {
 		p.issuer = issuer
-		return
 	}
-	p.err = err
-	s.mu.Lock()
-	delete(s.pools, p.name)
-	s.mu.Unlock()
 }
 
 // leave closes the pool's issuer after its last user. It is not called by the opener of a pool that

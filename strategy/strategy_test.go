@@ -9,7 +9,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/memstore"
@@ -101,6 +103,38 @@ func TestSnowflakePoolOpenedAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// panicky is a clock that panics once.
+type panicky struct {
+	hapax.SystemClock
+
+	calls atomic.Int64
+}
+
+func (p *panicky) Now() (time.Time, time.Duration) {
+	if p.calls.Add(1) == 1 {
+		panic("of the program that embeds it")
+	}
+	return p.SystemClock.Now()
+}
+
+func TestSnowflakePoolOutlivesAPanic(t *testing.T) {
+	s := strategy.Snowflake(memstore.New(), hapax.SnowflakeOptions{Clock: &panicky{}})
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the opener did not panic")
+			}
+		}()
+		_, _ = s.Open(t.Context(), hapax.Tag{Name: "first"})
+	}()
+	issuer, err := s.Open(t.Context(), hapax.Tag{Name: "second"})
+	must(t, err)
+	if _, err := issuer.Next(t.Context()); err != nil {
+		t.Error(err)
+	}
+	must(t, issuer.Close(t.Context()))
 }
 
 func TestNames(t *testing.T) {
