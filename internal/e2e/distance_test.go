@@ -46,7 +46,7 @@ var startLimits = map[string][2]time.Duration{
 	"mariadb":   {25 * time.Second, 15 * time.Second},
 	"redis":     {15 * time.Second, 15 * time.Second},
 	"etcd":      {15 * time.Second, 15 * time.Second},
-	"zookeeper": {20 * time.Second, 15 * time.Second},
+	"zookeeper": {15 * time.Second, 15 * time.Second},
 	"mongodb":   {35 * time.Second, 20 * time.Second},
 }
 
@@ -83,39 +83,52 @@ func TestDistantStoresSoak(t *testing.T) {
 	}
 }
 
-// roundTrips is how many answers a process waits for at most until it has its row, in the start that
-// makes the store and in a later one: for a handle of it, and for its registration, which is three calls.
-// A call is more than one where rows are read and their parents are made one by one (ZooKeeper), where a
-// script is loaded (Redis), and where a step is several writes (MongoDB); etcd's transport has answers of
-// its own.
+// roundTrips is for how many answers a process waits at most until it has its row, in the start that
+// makes the store and in a later one: for a handle of it, and for its registration, which is three
+// calls. Each is one on PostgreSQL, MariaDB, etcd and ZooKeeper. Redis is asked for a script that it
+// has not loaded. MongoDB has no step of several rows: it is asked for the rows that a step depends
+// on, before it and after it, and for each kind of change; and once more for the store's identity,
+// where it finds nothing.
 var roundTrips = map[string][2]struct{ opens, registers int }{
 	"postgres":  {{11, 3}, {4, 3}},
 	"mariadb":   {{14, 3}, {7, 3}},
-	"redis":     {{7, 4}, {6, 3}},
-	"etcd":      {{8, 8}, {8, 8}},
-	"zookeeper": {{8, 13}, {4, 6}},
-	"mongodb":   {{12, 18}, {10, 13}},
+	"redis":     {{6, 4}, {5, 3}},
+	"etcd":      {{4, 3}, {3, 3}},
+	"zookeeper": {{4, 3}, {3, 3}},
+	"mongodb":   {{9, 17}, {7, 12}},
 }
 
-// TestRoundTripsOfAStart counts them, without the distance.
+// apart is how long an answer takes. What is sent together is sent before that is over, but on a
+// machine that is busy: then another process is counted.
+const apart = 30 * time.Millisecond
+
+// TestRoundTripsOfAStart counts them.
 func TestRoundTripsOfAStart(t *testing.T) {
 	t.Parallel()
 	for _, store := range youngStores {
 		t.Run(store.name, func(t *testing.T) {
 			t.Parallel()
-			server, dir := store.start(t), t.TempDir()
+			var counted [2]countedStart
+			for range 5 {
+				server, dir, within := store.start(t), t.TempDir(), true
+				for i, most := range roundTrips[store.name] {
+					c := &counted[i]
+					*c = countedStart{t: t, server: server, open: store.open}
+					g, err := witness.Open(t.Context(), c.opened, filepath.Join(dir, fmt.Sprint(i)), witness.Options{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					patience.Until(t, "it has registered", func() bool { return c.registers.Load() > 0 })
+					g.Kill()
+					t.Logf("start %d opens a handle in %d round trips, and registers in %d", i, c.opens.Load(), c.registers.Load())
+					within = within && int(c.opens.Load()) <= most.opens && int(c.registers.Load()) <= most.registers
+				}
+				if within {
+					return
+				}
+			}
 			for i, most := range roundTrips[store.name] {
-				c := &countedStart{proxy: testservers.NewProxy(t, server.Addr)}
-				c.open = func(ctx context.Context) (driver.Store, error) { return store.open(ctx, c.proxy.URL(server.URL), nil) }
-				g, err := witness.Open(t.Context(), c.opened, filepath.Join(dir, fmt.Sprint(i)), witness.Options{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				patience.Until(t, "it has registered", func() bool { return c.registers.Load() > 0 })
-				g.Kill()
-				if opens, registers := int(c.opens.Load()), int(c.registers.Load()); opens > most.opens || registers > most.registers {
-					t.Errorf("start %d opens a handle in %d round trips, and registers in %d; want %d and %d at most", i, opens, registers, most.opens, most.registers)
-				}
+				t.Errorf("start %d opens a handle in %d round trips, and registers in %d; want %d and %d at most", i, counted[i].opens.Load(), counted[i].registers.Load(), most.opens, most.registers)
 			}
 		})
 	}
@@ -123,29 +136,24 @@ func TestRoundTripsOfAStart(t *testing.T) {
 
 // A countedStart is the round trips of a process that starts.
 type countedStart struct {
-	proxy *testservers.Proxy
-	open  func(context.Context) (driver.Store, error)
+	t      *testing.T
+	server *testservers.Server
+	open   func(context.Context, string, func() bool) (driver.Store, error)
 
-	opening   sync.Mutex   // one handle is opened at a time
 	opens     atomic.Int64 // the most that a handle has taken
-	began     atomic.Int64 // when it asked for the fence
 	registers atomic.Int64 // 0: not yet
 }
 
-// opened opens a handle, however long that takes on a busy machine.
+// opened opens a handle, which has a way of its own, however long that takes on a busy machine.
 func (c *countedStart) opened(ctx context.Context) (driver.Store, error) {
-	c.opening.Lock()
-	defer c.opening.Unlock()
-	if err := ctx.Err(); err != nil { // another one was opened meanwhile
-		return nil, fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, err)
-	}
-	before := c.proxy.RoundTrips()
-	s, err := c.open(context.WithoutCancel(ctx))
-	c.opens.Store(max(c.opens.Load(), int64(c.proxy.RoundTrips()-before)))
+	proxy := testservers.NewProxy(c.t, c.server.Addr)
+	proxy.Delay(apart/2, apart/2)
+	s, err := c.open(context.WithoutCancel(ctx), proxy.URL(c.server.URL), nil)
 	if err != nil {
 		return nil, err
 	}
-	return &countedHandle{s.(openedStore), c}, nil
+	c.opens.Store(max(c.opens.Load(), int64(proxy.RoundTrips())))
+	return &countedHandle{openedStore: s.(openedStore), start: c, proxy: proxy}, nil
 }
 
 type openedStore interface {
@@ -158,11 +166,13 @@ type openedStore interface {
 type countedHandle struct {
 	openedStore
 	start *countedStart
+	proxy *testservers.Proxy
+	began atomic.Int64 // when it asked for the fence
 }
 
 func (h *countedHandle) RowsNamed(ctx context.Context, keys ...driver.Key) ([][]byte, error) {
 	if keys[0].Table == driver.TableFence {
-		h.start.began.Store(int64(h.start.proxy.RoundTrips()))
+		h.began.Store(int64(h.proxy.RoundTrips()))
 	}
 	return h.openedStore.RowsNamed(ctx, keys...)
 }
@@ -170,7 +180,7 @@ func (h *countedHandle) RowsNamed(ctx context.Context, keys ...driver.Key) ([][]
 func (h *countedHandle) SwapRows(ctx context.Context, all ...driver.Swap) (bool, error) {
 	ok, err := h.openedStore.SwapRows(ctx, all...)
 	if ok && err == nil {
-		h.start.registers.CompareAndSwap(0, int64(h.start.proxy.RoundTrips())-h.start.began.Load())
+		h.start.registers.CompareAndSwap(0, int64(h.proxy.RoundTrips())-h.began.Load())
 	}
 	return ok, err
 }

@@ -98,7 +98,25 @@ func (b *Base) get(ctx context.Context, key Key) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	b.learn(key, cells[0])
 	return cells[0].Value, nil
+}
+
+// learn keeps a row that was read for its reader, who may change it next, where the engine recognises
+// it by more than its value. A row that is out of date loses the race and is read again.
+func (b *Base) learn(key Key, cell Cell) {
+	if b.opts.ByValue || b.opts.Near {
+		return
+	}
+	s := b.kept.slot(key)
+	select {
+	case s.turn <- struct{}{}:
+		if !s.row.Known || !sameValue(s.row.Value, cell.Value) {
+			b.kept.keep(s, held{Cell: cell})
+		}
+		s.leave()
+	default: // a call changes it
+	}
 }
 
 // Row implements [Rows].

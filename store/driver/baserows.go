@@ -25,6 +25,7 @@ func (b *Base) RowsNamed(ctx context.Context, keys ...Key) ([][]byte, error) {
 	values := make([][]byte, len(keys))
 	for i, cell := range cells {
 		values[i] = cell.Value
+		b.learn(keys[i], cell)
 	}
 	return values, nil
 }

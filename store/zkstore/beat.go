@@ -5,12 +5,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"path"
 	"slices"
+	"strings"
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/hapax-id/hapax/internal/zksession"
 	"github.com/hapax-id/hapax/store/driver"
 )
 
@@ -101,8 +100,8 @@ func (s *space) sifted(ctx context.Context, step driver.Step, leads bool) (drive
 // try makes a step as one multi, which makes a row that is not to be there, and removes it again,
 // since that is how to see in it that there is none. It is on condition that the
 // counters that are looked at are what they were last; where that is not known it
-// is followed by a get of them, which the server answers from a state that has the multi. It
-// looks at no row of a process, which moves with each of its beats. Where the result is not
+// is followed by a get of them, in the same round trip, which the server answers from a state that has
+// the multi. It looks at no row of a process, which moves with each of its beats. Where the result is not
 // met, nothing is told of the changes.
 func (s *space) try(ctx context.Context, step driver.Step, leads bool) (driver.Result, error) {
 	l, err := s.current(ctx)
@@ -133,13 +132,19 @@ func (s *space) try(ctx context.Context, step driver.Step, leads bool) (driver.R
 		rowsAt[i] = p.change(c.Key, c.Old, c.Next)
 	}
 	looked := make([]driver.Cell, len(step.Look))
+	own := len(p.ops)
 	for i, key := range step.Look {
 		if cell := l.lastOf(key); key.Table == driver.TableGuard && p.sees(cell) && !p.writes[key] {
 			looked[i] = cell
 			p.check(key, cell)
 		}
 	}
-	replies, err := p.commit(ctx)
+	replies, err := p.look(ctx, step.Look, looked)
+	if isRefused(err) && failedAt(replies) > own { // a counter alone has moved: all are read after the step
+		p.ops = p.ops[:own]
+		clear(looked)
+		replies, err = p.look(ctx, step.Look, looked)
+	}
 	switch {
 	case isRefused(err):
 		l.last.Clear() // everything is read again
@@ -151,6 +156,9 @@ func (s *space) try(ctx context.Context, step driver.Step, leads bool) (driver.R
 	for i, c := range changes {
 		now := driver.Cell{Value: c.Next, Known: !p.renews, Version: p.written(replies, rowsAt[i])}
 		r.Each = append(r.Each, driver.Outcome{Done: true, Now: now})
+		if c.Next != nil && (c.Key.Table == driver.TableGuard || c.Key.Table == driver.TableBeats && c.Old.Value == nil) {
+			l.last.Store(c.Key, now) // a row that the next step looks at, or raises
+		}
 	}
 	r.Then, r.Each = r.Each[:len(step.Then):len(step.Then)], r.Each[len(step.Then):]
 	if leads && !p.renews {
@@ -159,26 +167,34 @@ func (s *space) try(ctx context.Context, step driver.Step, leads bool) (driver.R
 		}
 		l.last.Store(step.Raise[0].Key, p.mine)
 	}
-	return r, s.lookAfter(ctx, l, step.Look, looked)
+	return r, nil
 }
 
-// lookAfter reads those rows that the step itself did not look at.
-func (s *space) lookAfter(ctx context.Context, l *link, keys []driver.Key, looked []driver.Cell) error {
+// look commits the step, and reads those rows that it does not look at itself.
+func (p *plan) look(ctx context.Context, keys []driver.Key, looked []driver.Cell) ([]zk.MultiResponse, error) {
 	var nodes []string
 	var at []int
 	for i, key := range keys {
 		if !looked[i].Known && key.Table != driver.TableBeats {
-			nodes, at = append(nodes, s.node(key)), append(at, i)
+			nodes, at = append(nodes, p.space.node(key)), append(at, i)
 		}
 	}
-	cells, err := s.cells(ctx, l, driver.Lagging, nodes...) // the server has just done the step
+	replies, cells, err := p.commit(ctx, nodes...)
+	if err != nil {
+		return replies, err
+	}
 	for i, cell := range cells {
 		looked[at[i]] = cell
 		if key := keys[at[i]]; cell.Value != nil && key.Table == driver.TableGuard {
-			l.last.Store(key, cell)
+			p.link.last.Store(key, cell)
 		}
 	}
-	return err
+	return replies, nil
+}
+
+// failedAt is the place of the operation that a multi was refused for; -1: the server does not tell.
+func failedAt(replies []zk.MultiResponse) int {
+	return slices.IndexFunc(replies, func(r zk.MultiResponse) bool { return r.Error != nil })
 }
 
 // A plan is the multi of a step, as it is put together.
@@ -327,9 +343,15 @@ func (s *space) refused(ctx context.Context, l *link, step driver.Step) (driver.
 	for i, c := range step.If {
 		keys[i] = c.Key
 	}
-	cells, err := s.Get(ctx, driver.Current, append(keys, step.Look...)...)
+	keys = append(keys, step.Look...)
+	cells, err := s.Get(ctx, driver.Current, keys...)
 	if err != nil {
 		return driver.Result{}, err
+	}
+	for i, key := range keys {
+		if cells[i].Value != nil && (key.Table == driver.TableGuard || raises(step, key)) {
+			l.last.Store(key, cells[i]) // the next attempt need not read it again
+		}
 	}
 	r.If, r.Look = cells[:len(step.If):len(step.If)], cells[len(step.If):]
 	return r, nil
@@ -354,30 +376,47 @@ func (s *space) change(key driver.Key, old driver.Cell, next []byte) (ops []any,
 }
 
 // commit makes the changes in one atomic step, on condition that the store is of the plan's
-// generation, which it raises if they ask for it. Its own reply comes first.
-func (p *plan) commit(ctx context.Context) ([]zk.MultiResponse, error) {
+// generation, which it raises if they ask for it. Its own reply comes first. In the same round trip
+// it reads nodes as they are after the step.
+func (p *plan) commit(ctx context.Context, after ...string) ([]zk.MultiResponse, []driver.Cell, error) {
 	s := p.space
 	var store any = &zk.CheckVersionRequest{Path: s.storeNode(), Version: p.generation}
 	if p.renews {
 		store = &zk.SetDataRequest{Path: s.storeNode(), Data: s.identity(), Version: p.generation}
 	}
 	ops := append([]any{store}, p.ops...)
-	replies, err := s.multi(ctx, p.link, ops)
+	replies, cells, err := s.multi(ctx, p.link, ops, after)
 	if errors.Is(err, zk.ErrNoNode) { // or above one that is to be made
 		// The nodes above hold nothing, so that they may be made outside of the step, and stay if it fails.
-		for _, op := range p.ops {
-			if c, ok := op.(*zk.CreateRequest); ok {
-				if made := s.create(ctx, p.link, path.Dir(c.Path), []byte{}); made != nil && !errors.Is(made, zk.ErrNodeExists) {
-					return nil, made
-				}
-			}
+		made := s.create(ctx, p.link, p.above()...)
+		replies, cells, err = s.multi(ctx, p.link, ops, after)
+		failed := errors.Join(made()...)
+		if errors.Is(err, zk.ErrNoNode) && failed != nil {
+			err = failed
 		}
-		replies, err = s.multi(ctx, p.link, ops)
 	}
 	if err == nil && p.renews {
 		p.link.generation.Store(replies[0].Stat.Version)
 	}
-	return replies, err
+	return replies, cells, err
+}
+
+// above returns the nodes between the one above all and those that are to be made, each after the
+// one above it.
+func (p *plan) above() (all []madeNode) {
+	for _, op := range p.ops {
+		c, ok := op.(*zk.CreateRequest)
+		if !ok {
+			continue
+		}
+		for _, n := range above(c.Path) {
+			known := slices.ContainsFunc(all, func(other madeNode) bool { return other.path == n.path })
+			if !known && strings.HasPrefix(n.path, p.space.base+"/") {
+				all = append(all, n)
+			}
+		}
+	}
+	return all
 }
 
 // isRefused reports whether a step was refused because something is not as it was
@@ -386,13 +425,15 @@ func isRefused(err error) bool {
 	return errors.Is(err, zk.ErrBadVersion) || errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrNodeExists)
 }
 
-// multi makes changes in one atomic step.
-func (s *space) multi(ctx context.Context, l *link, ops []any) ([]zk.MultiResponse, error) {
-	replies, err := zksession.Call(ctx, l.Session, func(conn *zk.Conn) ([]zk.MultiResponse, error) { return conn.Multi(ops...) })
+// multi makes changes in one atomic step, and reads nodes as they are after it.
+func (s *space) multi(ctx context.Context, l *link, ops []any, after []string) ([]zk.MultiResponse, []driver.Cell, error) {
+	wait := send(ctx, l, opMulti, func(conn *zk.Conn) ([]zk.MultiResponse, error) { return conn.Multi(ops...) })
+	cells, failed := s.cells(ctx, l, driver.Lagging, after...) // the server has done the step by then
+	replies, err := wait()
 	for _, reply := range replies {
 		if err = cmp.Or(err, reply.Error); s.given != nil && reply.Stat != nil { // no connection tells of it
 			l.answers.note(reply.Stat.Mzxid)
 		}
 	}
-	return replies, err
+	return replies, cells, cmp.Or(err, failed)
 }

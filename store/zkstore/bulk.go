@@ -30,8 +30,10 @@ const (
 	bulkNodes = 500       // in one request
 	bulkReply = 128 << 20 // bytes; the largest reply that is read
 
+	opCreate    = 1
 	opGetData   = 4
 	opSync      = 9
+	opMulti     = 14
 	opMultiRead = 22
 	opAuth      = 100
 	opClose     = -11

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-zookeeper/zk"
+
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/zksession"
 	"github.com/hapax-id/hapax/store/driver"
@@ -37,12 +39,18 @@ type link struct {
 	*zksession.Session
 
 	answers    answers
-	syncs      syncs
-	run        string       // of a server that stands alone; empty: of an ensemble, or it does not tell
-	voters     int          // members of the ensemble that it names, none where it stands alone; -1: it does not tell
-	generation atomic.Int32 // the version of the node "store", as seen last
-	stale      atomic.Bool  // a write was refused; the generation may be another
-	oneByOne   atomic.Bool  // the server does not answer requests of a bulk
+	sends      sends
+	sending    chan struct{} // holds an element while a call waits until its request is sent
+	blind      atomic.Bool   // nobody sees what is sent, and so each request waits for the answer to the one before
+	run        string        // of a server that stands alone; empty: of an ensemble, or it does not tell
+	voters     int           // members of the ensemble that it names, none where it stands alone; -1: it does not tell
+	generation atomic.Int32  // the version of the node "store", as seen last
+	stale      atomic.Bool   // a write was refused; the generation may be another
+	oneByOne   atomic.Bool   // the server does not answer requests of a bulk
+
+	// listed are the names of the rows below a node (string, []string), as they were listed last, where
+	// they are few.
+	listed sync.Map
 
 	// last are rows (driver.Key, driver.Cell) as they were written or seen last: the one of the process
 	// that beats on this handle, and the counters. A write of the process's row is on condition of the
@@ -70,12 +78,14 @@ func (s *space) newLink(host string) (l *link, err error) {
 	l = &link{}
 	opts := zksession.Options{
 		Timeout: sessionTimeout, MaxReply: maxReply, MaxCalls: maxCalls, TLS: s.tls, Once: true,
-		Wrap: func(conn net.Conn) net.Conn { return watched{conn, &l.answers, &l.syncs} },
+		Wrap: func(conn net.Conn) net.Conn { return watched{conn, &l.answers, &l.sends} },
 	}
 	if s.given != nil {
+		l.blind.Store(true)
 		l.Session = zksession.Given(s.life, s.given, opts)
 		return l, nil
 	}
+	l.sending = make(chan struct{}, 1)
 	l.Session, err = zksession.Open(s.life, []string{host}, opts)
 	return l, err
 }
@@ -216,13 +226,15 @@ func (s *space) connect(host string) (*link, error) {
 func (s *space) logIn(l *link) error {
 	ctx, cancel := context.WithTimeout(driver.WithFounding(s.life, s.founding), verifyWithin)
 	defer cancel()
-	if s.auth != "" {
-		if err := l.LogIn(ctx, s.auth); err != nil {
-			return err
-		}
+	loggedIn := func() (struct{}, error) { return struct{}{}, nil }
+	if s.auth != "" { // what is asked after it has its rights
+		loggedIn = send(ctx, l, opAuth, func(conn *zk.Conn) (struct{}, error) {
+			return struct{}{}, conn.AddAuth("digest", []byte(s.auth))
+		})
 	}
 	server := make(chan error, 1) // beside the other look, which takes as long
 	go func() { server <- s.identifyServer(ctx, l) }()
 	err := s.verify(ctx, l)
-	return cmp.Or(err, <-server)
+	_, refused := loggedIn()
+	return cmp.Or(refused, err, <-server)
 }

@@ -143,20 +143,37 @@ func (s *space) get(ctx context.Context, l *link, node string) ([]byte, int32, e
 	return cells[0].Value, cells[0].Version.(version).of, nil
 }
 
-// create makes a node, and those above it where they are missing.
-func (s *space) create(ctx context.Context, l *link, node string, raw []byte) error {
-	try := func() error {
-		_, err := zksession.Call(ctx, l.Session, func(conn *zk.Conn) (string, error) { return conn.Create(node, raw, 0, s.acl) })
-		return err
+// A made node is one that is to be made.
+type madeNode struct {
+	path string
+	raw  []byte
+}
+
+// above returns the nodes above one, from the top.
+func above(node string) (all []madeNode) {
+	for node = path.Dir(node); node != "/"; node = path.Dir(node) {
+		all = append(all, madeNode{node, []byte{}})
 	}
-	err := try()
-	if !errors.Is(err, zk.ErrNoNode) || path.Dir(node) == "/" {
-		return err
+	slices.Reverse(all)
+	return all
+}
+
+// create makes nodes, in their order and in one round trip with what is asked after it, and tells
+// of each whether it is there by then.
+func (s *space) create(ctx context.Context, l *link, nodes ...madeNode) (made func() []error) {
+	waits := make([]func() (string, error), len(nodes))
+	for i, n := range nodes {
+		waits[i] = send(ctx, l, opCreate, func(conn *zk.Conn) (string, error) { return conn.Create(n.path, n.raw, 0, s.acl) })
 	}
-	if err := s.create(ctx, l, path.Dir(node), []byte{}); err != nil && !errors.Is(err, zk.ErrNodeExists) {
-		return err
+	return func() []error {
+		errs := make([]error, len(nodes))
+		for i, wait := range waits {
+			if _, err := wait(); !errors.Is(err, zk.ErrNodeExists) {
+				errs[i] = err
+			}
+		}
+		return errs
 	}
-	return try()
 }
 
 // A listing is the names of all rows of a table, sorted. It is kept for those who list
@@ -177,17 +194,24 @@ func (s *space) Get(ctx context.Context, from driver.Freshness, keys ...driver.K
 	if err != nil {
 		return nil, err
 	}
-	// A write was refused, perhaps by another store, or because the generation is another: first that is found
-	// out.
-	if from == driver.Current && l.stale.Swap(false) {
-		if err := s.verify(ctx, l); err != nil {
-			l.stale.Store(true)
-			return nil, err
-		}
-	}
 	nodes := make([]string, len(keys))
 	for i, key := range keys {
 		nodes[i] = s.node(key)
+	}
+	if from != driver.Current || !l.stale.Swap(false) {
+		return s.cells(ctx, l, from, nodes...)
+	}
+	// A write was refused, perhaps by another store, or because the generation is another: that is
+	// found out beside the reading, which counts if neither is so.
+	generation, verified := l.generation.Load(), make(chan error, 1)
+	go func() { verified <- s.verify(ctx, l) }()
+	cells, err := s.cells(ctx, l, from, nodes...)
+	switch failed := <-verified; {
+	case failed != nil:
+		l.stale.Store(true)
+		return nil, failed
+	case err != nil || l.generation.Load() == generation:
+		return cells, err
 	}
 	return s.cells(ctx, l, from, nodes...)
 }
@@ -199,38 +223,61 @@ func (s *space) Scan(ctx context.Context, table, after string, limit int) (rows 
 		return nil, err
 	}
 	parent := s.dir(table)
-	names, err := s.names(ctx, l, parent)
+	names, guessed, err := s.names(ctx, l, parent, after)
 	if err != nil {
 		return nil, err
 	}
-	from, found := slices.BinarySearch(names, after)
-	if found {
-		from++
-	}
-	names = names[from:]
+	names = following(names, after)
 	for len(names) > 0 && len(rows) < limit {
 		page := names[:min(limit-len(rows), len(names))]
 		names = names[len(page):]
-		raws, err := s.contents(ctx, l, parent, page)
+		var left []string
+		for _, name := range page {
+			if guessed[name] == nil { // not asked for, or not there yet
+				left = append(left, name)
+			}
+		}
+		raws, err := s.contents(ctx, l, parent, left)
 		if err != nil {
 			return nil, err
 		}
-		for i, raw := range raws {
+		for _, name := range page {
+			raw := guessed[name]
+			if raw == nil {
+				raw, raws = raws[0], raws[1:]
+			}
 			if raw != nil { // else it was removed meanwhile
-				rows = append(rows, driver.Row{Name: page[i], Value: raw})
+				rows = append(rows, driver.Row{Name: name, Value: raw})
 			}
 		}
 	}
 	return rows, nil
 }
 
-// names returns the names of the rows below a node, in byte order.
-func (s *space) names(ctx context.Context, l *link, parent string) ([]string, error) {
+// following returns the names that come after the given one.
+func following(names []string, after string) []string {
+	from, found := slices.BinarySearch(names, after)
+	if found {
+		from++
+	}
+	return names[from:]
+}
+
+// names returns the names of the rows below a node, in byte order. In the same round trip it reads
+// those after the given one that were there the last time, where these are few, and returns what
+// they hold.
+func (s *space) names(ctx context.Context, l *link, parent, after string) (names []string, guessed map[string][]byte, err error) {
 	kept := s.kept.Load()
 	if kept != nil && (kept.link != l || kept.parent != parent) {
 		kept = nil
 	}
 	synced := s.sync(ctx, l, parent)
+	var last []string
+	if few, ok := l.listed.Load(parent); ok {
+		last = following(few.([]string), after)
+	}
+	guess := make(chan map[string][]byte, 1)
+	go func() { guess <- s.guess(ctx, l, parent, last) }()
 	fresh, err := zksession.Call(ctx, l.Session, func(conn *zk.Conn) (*listing, error) {
 		if kept != nil {
 			// None came and none went: that is one small answer in the place of all names.
@@ -244,27 +291,46 @@ func (s *space) names(ctx context.Context, l *link, parent string) ([]string, er
 		}
 		return &listing{l, parent, stat.Cversion, nodes}, nil
 	})
+	guessed = <-guess
 	if failed := synced(); failed != nil {
 		err = failed
 	}
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
-		return nil, nil
+		return nil, nil, nil
 	case err != nil:
-		return nil, s.unavailable(ctx, err)
+		return nil, nil, s.unavailable(ctx, err)
 	case fresh == kept:
-		return kept.names, nil
+		return kept.names, nil, nil
 	}
 	for i, node := range fresh.names {
 		if fresh.names[i], err = unescape(node); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	slices.Sort(fresh.names)
 	if len(fresh.names) >= minKept {
 		s.kept.Store(fresh)
 	}
-	return fresh.names, nil
+	l.listed.Delete(parent)
+	if n := len(fresh.names); n > 0 && n <= listBranch {
+		l.listed.Store(parent, fresh.names)
+	}
+	return fresh.names, guessed, nil
+}
+
+// guess returns what the named rows hold, as far as they are there; nothing where that fails.
+func (s *space) guess(ctx context.Context, l *link, parent string, names []string) map[string][]byte {
+	nodes := make([]string, len(names))
+	for i, name := range names {
+		nodes[i] = parent + "/" + escape(name)
+	}
+	cells, _ := s.cells(ctx, l, driver.Lagging, nodes...) // else they are read after their names
+	guessed := make(map[string][]byte, len(names))
+	for i, cell := range cells {
+		guessed[names[i]] = cell.Value
+	}
+	return guessed
 }
 
 // contents returns what the named nodes hold, nil for those that there are not.
@@ -321,12 +387,15 @@ func (s *space) verify(ctx context.Context, l *link) error {
 		return &driver.WouldChangeError{What: driver.NewStore}
 	}
 	if raw == nil && want == "" {
-		err := s.create(ctx, l, node, driver.EncodeRow(identity{s.made, format, s.founding.Closed}))
-		if err != nil && !errors.Is(err, zk.ErrNodeExists) {
-			return s.unavailable(ctx, err)
+		made := s.create(ctx, l, s.founded(l)...)
+		raw, generation, err = s.get(ctx, l, node)
+		for _, failed := range made() {
+			if raw == nil && err == nil { // those that are there already need no rights
+				err = failed
+			}
 		}
-		if raw, generation, err = s.get(ctx, l, node); err != nil {
-			return err
+		if err != nil {
+			return s.unavailable(ctx, err)
 		}
 	}
 	if raw == nil {
@@ -351,6 +420,21 @@ func (s *space) verify(ctx context.Context, l *link) error {
 	return nil
 }
 
+// founded returns the nodes of a new store: those above the one that names it, that one, and those
+// above the rows that the first process writes.
+func (s *space) founded(l *link) []madeNode {
+	node := s.storeNode()
+	all := append(above(node), madeNode{node, driver.EncodeRow(identity{s.made, format, s.founding.Closed})})
+	if l.blind.Load() { // each takes a round trip, and some are perhaps not needed
+		return all
+	}
+	all = append(all, madeNode{s.dir(""), []byte{}}, madeNode{path.Dir(s.dir(driver.TableGuard)), []byte{}})
+	for _, table := range []string{driver.TableGuard, driver.TableBeats, driver.TableNodes, driver.TableFence} {
+		all = append(all, madeNode{s.dir(table), []byte{}})
+	}
+	return all
+}
+
 // openToAll writes the node that names the store anew, as long as nobody else has.
 func (s *space) openToAll(ctx context.Context) error {
 	l, err := s.current(ctx)
@@ -369,7 +453,7 @@ func (s *space) openToAll(ctx context.Context) error {
 		return nil
 	}
 	p := plan{space: s, link: l, generation: l.generation.Load(), renews: true}
-	if _, err = p.commit(ctx); err != nil {
+	if _, _, err = p.commit(ctx); err != nil {
 		s.mu.Lock()
 		s.shut = was
 		s.mu.Unlock()

@@ -115,7 +115,7 @@ func (a *answers) read(b []byte) {
 type watched struct {
 	net.Conn
 	answers *answers
-	syncs   *syncs
+	sends   *sends
 }
 
 // Read implements net.Conn. Whoever gets an answer from the library finds it noted.

@@ -18,7 +18,9 @@
 // or, after 2^30 changes, made anew, since versions then begin at zero again. In
 // the steady state a change is one round trip, with the version from the handle's
 // last write. Where a read decides, a sync goes before it, since a server may
-// lag behind its leader; a stale version only loses the write. Neither ephemeral
+// lag behind its leader; a stale version only loses the write. What is asked on one
+// connection is answered in that order, and nothing waits for an answer that it does not
+// depend on. Neither ephemeral
 // nor sequential nodes are used: safety rests on marks alone.
 //
 // A handle's session ends with its connection. The next connection begins with a
