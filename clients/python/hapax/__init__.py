@@ -12,7 +12,10 @@ from __future__ import annotations
 import asyncio
 import atexit
 import concurrent.futures
+import contextlib
 import functools
+import itertools
+import operator
 import ssl
 import threading
 import time
@@ -28,14 +31,12 @@ from ._http import HapaxError, Servers, log
 __all__ = ["Client", "Code", "HapaxError", "Tag"]
 
 _T = TypeVar("_T")
-_Future = concurrent.futures.Future[None]
 
-_MAX_COUNT = 1_000_000
-_MAX_TAGS = 10_000
+_MAX_COUNT, _MAX_TAGS = 1_000_000, 10_000
 _MAX_NUMBER = (1 << 63) - 1
 _QUICK, _SLOW = 5.0, 20.0  # seconds that a stretch lasts, around the ten that it should
 _PAUSE, _MAX_PAUSE = 0.05, 1.0  # seconds after all servers were asked in vain
-_HAND_BACK = 1.0  # seconds that an answer to a hand-back is waited for
+_HAND_BACK, _GRACE = 1.0, 1.0  # seconds for an answer to a hand-back, and for a fetch to say why it failed
 
 
 class Code(NamedTuple):
@@ -47,11 +48,12 @@ class Code(NamedTuple):
 
 
 class _Stretch:
-    """Numbers that were taken, and how many of them are used."""
+    """Numbers that were taken, and those of them that nobody was given yet."""
 
     def __init__(self, answer: dict[str, Any], asked: int, sent: float, sent_wall: float) -> None:
-        self.numbers = _numbers(answer, asked)
-        self.used, self.began = 0, 0.0
+        numbers = _numbers(answer, asked)
+        self.count, self.began = len(numbers), 0.0
+        self.rest = iter(numbers)  # one step takes a number: a signal's handler may take others amid anything
         self.receipt: Optional[str] = answer.get("receipt") or None
         self.returnable = int(answer.get("returnable") or 0)
         valid = answer.get("valid_for", 0)
@@ -62,7 +64,7 @@ class _Stretch:
 
     @property
     def left(self) -> int:
-        return len(self.numbers) - self.used
+        return operator.length_hint(self.rest)
 
     def over(self) -> bool:
         # The monotonic clock may stand still while a machine sleeps.
@@ -85,8 +87,8 @@ def _numbers(answer: dict[str, Any], asked: int) -> Sequence[int]:
 
 
 def _integer(text: Any) -> int:
-    if not isinstance(text, str) or not text.isascii() or not text.isdigit() or not 1 <= int(text) <= _MAX_NUMBER:
-        raise ValueError(f"{text!r} is no number")
+    if not isinstance(text, str) or len(text) > 19 or not text.isascii() or not text.isdigit() or not 1 <= int(text) <= _MAX_NUMBER:
+        raise ValueError(f"{text!r:.40} is no number")
     return int(text)
 
 
@@ -101,16 +103,39 @@ class _Line:
     """What a process has in hand of a tag."""
 
     def __init__(self, step: int) -> None:
-        self.lock = threading.Lock()  # guards the rest; never held while waiting
-        self.current: Optional[_Stretch] = None
-        self.spare: Optional[_Stretch] = None
-        self.fetch: Optional[_Future] = None  # the one on its way
+        # For one thread at a time, not held while waiting. The handler of a signal may take numbers amid what the
+        # same thread does: so each step leaves the rest whole, and a fetch, whose thread that may hold up, needs no lock.
+        self.lock = threading.RLock()
+        self.hand: list[_Stretch] = []  # the current one, and the next
+        self.fetch: Optional[_Fetch] = None  # the one on its way
         self.step = step
         self.last: Optional[str] = None  # the latest receipt
         self.dead = False  # it was handed back
         self.keeps = True  # False: every number is for the call that takes it
         self.pause, self.retry_at = _PAUSE, 0.0  # after a fetch ahead that failed
         self.said: Optional[HapaxError] = None  # the last that a server said since the fetch began
+
+
+class _Fetch(concurrent.futures.Future[None]):
+    """What calls wait for. One that is not its line's is for the call alone that makes it."""
+
+    def __init__(self, line: _Line, until: float) -> None:
+        super().__init__()
+        self.line, self.until = line, until + _GRACE  # then it was cut off by an exception, as of a signal's handler
+        self.maker: Optional[int] = threading.get_ident()  # the thread that waits for servers
+        self.failed: Optional[BaseException] = None
+
+    def run(self, make: Callable[[], None]) -> None:
+        try:
+            make()
+        except BaseException as e:  # noqa: BLE001
+            self.failed = e
+        self.end()
+
+    def end(self) -> None:
+        if self.line.fetch is self:
+            self.line.fetch = None
+        self.set_result(None)
 
 
 class _Got(list[int]):
@@ -124,12 +149,9 @@ class _State:
     this one may be held there by threads that do not exist."""
 
     def __init__(self, servers: Servers, closed: bool) -> None:
-        self.here = _process.here()
+        self.here, self.servers = _process.here(), servers
         self.lines: dict[str, _Line] = {}
-        self.closed = threading.Event()
-        if closed:
-            self.closed.set()
-        self.servers = servers
+        self.closed, self.changed = closed, threading.Condition()
 
 
 class Client:
@@ -160,7 +182,7 @@ class Client:
             tls = ssl.create_default_context(cafile=ca)
         self._servers = functools.partial(Servers, servers, token, tls, call_timeout)
         self._min, self._max, self._ahead, self._deadline = min_step, max_step, ahead, deadline
-        self._state = _State(self._servers(None), False)
+        self._state = _State(self._servers({}), False)
         _clients.add(self)
 
     def tag(self, name: str) -> Tag:
@@ -170,7 +192,9 @@ class Client:
     def close(self) -> None:
         """Hands back what is in hand. Later calls fail with the code closed."""
         state = self._here()
-        state.closed.set()
+        state.closed = True
+        with state.changed:
+            state.changed.notify_all()
         until = _now() + _HAND_BACK
         for name, line in list(state.lines.items()):
             _hand_back(state, _path(name), line, until)
@@ -196,7 +220,7 @@ class Client:
         """What this process has: a child begins with nothing."""
         state = self._state
         if state.here != _process.here():
-            self._state = state = _State(self._servers(state.servers.store), state.closed.is_set())
+            self._state = state = _State(self._servers(state.servers.named), state.closed)
         return state
 
 
@@ -223,12 +247,13 @@ class Tag:
             if fetch is None:
                 return list(got)
             if make is not None:
-                make()  # here, and not in another thread: some servers of applications run none
-                continue
+                fetch.run(make)  # here, and not in another thread: some servers of applications run none
             try:
-                fetch.result(max(0.0, until - _now()))
+                fetch.result(max(0.0, min(until, fetch.until) - _now()))
             except concurrent.futures.TimeoutError:
-                raise self._late() from None
+                self._late(until)
+            if make is not None and fetch.failed is not None:
+                raise fetch.failed
 
     async def anext(self, deadline: Optional[float] = None) -> int:
         """next for asyncio."""
@@ -242,11 +267,14 @@ class Tag:
             fetch, make = self._pick(count, got, until)
             if fetch is None:
                 return list(got)
-            waiting = fetch if make is None else _in_thread(make)
+            if make is not None:
+                _in_thread(fetch, make)
             try:
-                await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(waiting)), max(0.0, until - _now()) + (1.0 if make else 0.0))
+                await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(fetch)), max(0.0, (fetch.until if make else min(until, fetch.until)) - _now()))
             except (TimeoutError, asyncio.TimeoutError):
-                raise self._late() from None
+                self._late(until)
+            if make is not None and fetch.failed is not None:
+                raise fetch.failed
 
     def codes(self, count: int = 1, deadline: Optional[float] = None) -> list[Code]:
         """Several numbers with the texts that show them. None is kept for later."""
@@ -257,9 +285,10 @@ class Tag:
             if state.here == _process.here():  # else a signal's handler forked, and they are the parent's
                 return codes
 
-    def _late(self) -> HapaxError:
-        said = self._line()[1].said or HapaxError("unavailable", "", final=False)
-        return HapaxError(said.code, f"no number of {self.name!r} came in time", final=False, status=said.status, retry_after=said.retry_after)
+    def _late(self, until: float) -> None:
+        if _now() >= until:  # else the fetch was cut off, and another one is to be made
+            said = self._line()[1].said or HapaxError("unavailable", "", final=False)
+            raise HapaxError(said.code, f"no number of {self.name!r} came in time", final=False, status=said.status, retry_after=said.retry_after) from None
 
     def _until(self, count: int, deadline: Optional[float]) -> float:
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= _MAX_COUNT:
@@ -268,7 +297,7 @@ class Tag:
 
     def _line(self) -> tuple[_State, _Line]:
         state = self._client._here()  # before any lock
-        if state.closed.is_set():
+        if state.closed:
             raise _closed()
         line = state.lines.get(self.name)
         if line is None:
@@ -277,101 +306,86 @@ class Tag:
             line = state.lines.setdefault(self.name, _Line(self._client._min))
         return state, line
 
-    def _pick(self, count: int, got: _Got, until: float) -> tuple[Optional[_Future], Optional[Callable[[], None]]]:
+    def _pick(self, count: int, got: _Got, until: float) -> tuple[Optional[_Fetch], Optional[Callable[[], None]]]:
         """Adds what is in hand to what a call has got. If that is not enough, it returns the fetch
         to wait for, and how to make it, where that is the caller's to do."""
-        client = self._client
         state, line = self._line()
         if got.here != state.here:  # a signal's handler forked while this call waited: they are the parent's
             got.clear()
             got.here = state.here
         with line.lock:
             while len(got) < count and (stretch := self._advance(line)) is not None:
-                most = min(count - len(got), stretch.left)
-                got.extend(stretch.numbers[stretch.used : stretch.used + most])
-                stretch.used += most
+                got.extend(itertools.islice(stretch.rest, count - len(got)))
             enough = len(got) == count
-            fetch = line.fetch
-            mine: Optional[_Future] = None
-            current = line.current
-            half = current is not None and 2 * current.used >= len(current.numbers)
-            ahead = client._ahead and line.keeps and line.spare is None and half and _now() >= line.retry_at
+            fetch = begun if (begun := line.fetch) is not None and _now() < begun.until else None
+            mine: Optional[_Fetch] = None
+            half = [2 * stretch.left <= stretch.count for stretch in line.hand] == [True]
+            ahead = self._client._ahead and line.keeps and half and _now() >= line.retry_at
             if fetch is None and (ahead or not enough):
-                line.fetch = fetch = mine = _Future()
+                line.fetch = fetch = mine = _Fetch(line, _now() + self._client._deadline if enough else until)
                 line.said = None
+            elif fetch is not None and not enough and fetch.maker == threading.get_ident():
+                fetch = mine = _Fetch(line, until)  # this is a signal's handler, amid what makes the other one
         if state.here != _process.here():  # or while it held the lock
             if mine is not None:
-                _end(line, mine)
+                mine.end()
             return self._pick(count, got, until)
-        if mine is None:
-            return (None if enough else fetch), None
-        if not enough:
-            return mine, functools.partial(self._fetch, state, line, mine, count - len(got), until, got)
-        try:
-            _in_thread(functools.partial(self._fetch_ahead, state, line, mine))
-        except RuntimeError:  # the interpreter ends
-            _end(line, mine)
-        return None, None
+        need = count - len(got)
+        if need == 0:
+            if mine is not None:
+                _in_thread(mine, functools.partial(self._fetch_ahead, state, mine))
+            return None, None
+        if fetch is not mine or mine is None:
+            return fetch, None
+        take = functools.partial(self._take, state, mine, need, until, got)
+        return mine, lambda: self._persist(state, line, need, until, line.fetch is not mine, take)
 
     def _advance(self, line: _Line) -> Optional[_Stretch]:
-        """Puts the spare stretch in the place of one that is used up or over, and lets the step
-        follow. It returns one that has a number."""
-        client = self._client
-        while True:
-            current = line.current
-            if current is not None:
-                if current.left > 0 and not current.over():
-                    return current
-                lasted = _now() - current.began
-                if current.left == 0 and lasted < _QUICK:
-                    line.step = min(client._max, 2 * line.step)
-                elif lasted > _SLOW:
-                    line.step = max(client._min, line.step // 2)
-                line.current = None
-            if line.spare is None:
-                return None
-            line.current, line.spare = line.spare, None
-            line.current.began = _now()
+        """Leaves stretches that are used up or over, and lets the step follow. It returns one that has a number."""
+        while (current := next(iter(line.hand), None)) is not None:
+            current.began = current.began or _now()
+            if current.left > 0 and not current.over():
+                return current
+            lasted = _now() - current.began
+            if current.left == 0 and lasted < _QUICK:
+                line.step = min(self._client._max, 2 * line.step)
+            elif lasted > _SLOW:
+                line.step = max(self._client._min, line.step // 2)
+            with contextlib.suppress(ValueError):  # a signal's handler has left it
+                line.hand.remove(current)
+        return None
 
-    def _take(self, state: _State, line: _Line, count: int, need: int, until: float, got: list[int]) -> None:
+    def _take(self, state: _State, fetch: _Fetch, need: int, until: float, got: list[int], count: int) -> None:
         """Asks every server once for the next stretch. What must not be kept goes to the call, which needs so many."""
-        body = {"count": count, **({"after": line.last} if line.last else {})}
-        stretch = state.servers.ask(self._path + "/take", body, until, lambda answer, *sent: _Stretch(answer, count, *sent))
-        with line.lock:
-            if line.dead:
-                return  # a hand-back was sent
-            line.keeps = line.keeps and stretch.keeps  # for good
-            if not line.keeps:
-                got.extend(stretch.numbers[:need])
-                return
-            line.spare, line.last = stretch, stretch.receipt
-            line.pause, line.retry_at = _PAUSE, 0.0
+        line = fetch.line
+        after = {"after": line.last} if line.last else {}
+        stretch = state.servers.ask(self._path + "/take", {"count": count, **after}, until, lambda answer, *sent: _Stretch(answer, count, *sent))
+        if line.dead:
+            return  # a hand-back was sent
+        line.keeps = line.keeps and stretch.keeps  # for good
+        if not line.keeps or line.fetch is not fetch:
+            got.extend(itertools.islice(stretch.rest, need))
+            return
+        line.last, line.pause, line.retry_at = stretch.receipt, _PAUSE, 0.0
+        line.hand.append(stretch)
 
-    def _fetch(self, state: _State, line: _Line, fetch: _Future, need: int, until: float, got: list[int]) -> None:
-        """Fetches for a caller."""
-        try:
-            self._persist(state, line, need, until, False, lambda count: self._take(state, line, count, need, until, got))
-        finally:
-            _end(line, fetch)
-
-    def _fetch_ahead(self, state: _State, line: _Line, fetch: _Future) -> None:
+    def _fetch_ahead(self, state: _State, fetch: _Fetch) -> None:
         """Fetches the next stretch, and disturbs nobody if that fails."""
+        line = fetch.line
         try:
-            self._take(state, line, line.step, 0, _now() + self._client._deadline, [])
+            self._take(state, fetch, 0, _now() + self._client._deadline, [], line.step)
         except HapaxError as e:
             line.retry_at = _now() + max(line.pause, e.retry_after)
             line.pause = min(_MAX_PAUSE, 2 * line.pause)
             if e.status in (429, 507):
                 line.step = self._client._min
             log.debug("fetching %r ahead: %s", self.name, e)
-        finally:
-            _end(line, fetch)
 
     def _persist(self, state: _State, line: _Line, need: int, until: float, modest: bool, ask: Callable[[int], _T]) -> _T:
         """Asks until a server answers, or the deadline is over. modest: for no more than is needed."""
         pause = _PAUSE
         said: Optional[HapaxError] = None  # the last that a server said
-        while True:
+        while not state.closed:
             count = need if modest or not line.keeps else min(_MAX_COUNT, max(line.step, need))
             try:
                 return ask(count)
@@ -384,43 +398,33 @@ class Tag:
                 if e.status in (429, 507):
                     modest, line.step = True, self._client._min
                 line.said, pause = said, (pause if full else min(_MAX_PAUSE, 2 * pause))
-                if state.closed.wait(wait):
-                    raise _closed() from None
+                with state.changed:
+                    state.changed.wait_for(lambda: state.closed, wait)
+        raise _closed()
 
 
-def _end(line: _Line, fetch: _Future) -> None:
-    with line.lock:
-        if line.fetch is fetch:
-            line.fetch = None
-    fetch.set_result(None)
-
-
-def _in_thread(f: Callable[[], None]) -> _Future:
-    done: _Future = concurrent.futures.Future()
-
-    def run() -> None:
-        try:
-            f()
-            done.set_result(None)
-        except BaseException as e:  # noqa: BLE001
-            done.set_exception(e)
-
-    threading.Thread(target=run, name="hapax", daemon=True).start()
-    return done
+def _in_thread(fetch: _Fetch, make: Callable[[], None]) -> None:
+    """Makes a fetch elsewhere."""
+    thread = threading.Thread(target=fetch.run, args=(make,), name="hapax", daemon=True)
+    try:
+        thread.start()
+        fetch.maker = thread.ident
+    except RuntimeError as e:  # there are too many, or the interpreter ends
+        fetch.failed = HapaxError("unavailable", f"no thread to fetch with: {e}", final=False)
+        fetch.end()
 
 
 def _hand_back(state: _State, path: str, line: _Line, until: float) -> None:
     """Hands back what nobody was given. From here on it is dead, whatever the answer."""
-    fetch = line.fetch
-    if fetch is not None:
-        concurrent.futures.wait([fetch], max(0.0, until - _now()))
+    concurrent.futures.wait([fetch for fetch in [line.fetch] if fetch and fetch.maker != threading.get_ident()], max(0.0, until - _now()))
     with line.lock:
         line.dead = True
-        current, last = line.current, line.spare or line.current
-        line.current = line.spare = None
-    unused = last.left if last else 0
-    if last and current and last is not current and last.returnable >= unused + current.left:
-        unused += current.left  # the stretches adjoin
+        left = [(stretch, sum(1 for _ in stretch.rest)) for stretch in line.hand]  # of which none is left now
+        line.hand.clear()
+    last, unused = left[-1] if left else (None, 0)
+    earlier = sum(count for _, count in left[:-1])
+    if last and last.returnable >= unused + earlier:
+        unused += earlier  # the stretches adjoin
     if last is None or last.receipt is None or unused < 1:
         return
     try:
@@ -447,5 +451,4 @@ _clients: weakref.WeakSet[Client] = weakref.WeakSet()
 @atexit.register
 def _at_exit() -> None:
     for client in list(_clients):
-        if not client._here().closed.is_set():
-            client.close()
+        client.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import http.client
 import io
@@ -10,7 +11,6 @@ import logging
 import re
 import socket
 import ssl
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Optional, TypeVar
@@ -24,8 +24,7 @@ log = logging.getLogger("hapax")
 
 _STORE = "Hapax-Store"
 _MAX_ANSWER = 64 << 20  # bytes
-_MAX_IDLE = 4  # connections kept for each server
-_IDLE_FOR = 30.0  # seconds for which they are
+_MAX_IDLE, _IDLE_FOR = 4, 30.0  # connections kept for each server, and the seconds for which they are
 _REST = 1.0  # seconds for which a server that failed is asked last
 _REFUSED = {400, 401, 403, 404, 405, 409, 410, 413, 415, 501}
 
@@ -74,17 +73,18 @@ class Server:
         kind = functools.partial(http.client.HTTPSConnection, context=tls) if parts.scheme == "https" else http.client.HTTPConnection
         self._connect = functools.partial(kind, parts.hostname, parts.port)
         self._path = parts.path.rstrip("/")
-        self._idle: list[tuple[http.client.HTTPConnection, float]] = []
+        self.idle: list[tuple[http.client.HTTPConnection, float]] = []
         self._here = _process.here()
 
     def _connection(self, timeout: float) -> http.client.HTTPConnection:
         if self._here != _process.here():  # a child goes on with a call of its parent, whose connections they are
-            self._idle, self._here = [], _process.here()
-        while self._idle:
-            connection, since = self._idle.pop()
-            if time.monotonic() - since < _IDLE_FOR:
-                return connection
-            connection.close()
+            self.idle, self._here = [], _process.here()
+        with contextlib.suppress(IndexError):
+            while True:  # another may take the last one
+                connection, since = self.idle.pop()
+                if time.monotonic() - since < _IDLE_FOR:
+                    return connection
+                connection.close()
         return self._connect(timeout=timeout)
 
     def post(self, path: str, body: bytes, headers: dict[str, str], timeout: float) -> tuple[int, http.client.HTTPMessage, bytes]:
@@ -103,8 +103,8 @@ class Server:
             data = answer.read(_MAX_ANSWER + 1)
             if len(data) > _MAX_ANSWER:
                 raise http.client.HTTPException("the answer is too long")
-            if not answer.will_close and len(self._idle) < _MAX_IDLE:
-                self._idle.append((connection, time.monotonic()))
+            if answer.isclosed() and not answer.will_close and len(self.idle) < _MAX_IDLE:
+                self.idle.append((connection, time.monotonic()))
             else:
                 connection.close()
             return answer.status, answer.headers, data
@@ -112,47 +112,40 @@ class Server:
             connection.close()
             raise
 
-    def close(self) -> None:
-        while self._idle:
-            self._idle.pop()[0].close()
-
 
 class Servers:
     """The servers of one client, in one process."""
 
-    def __init__(self, urls: Sequence[str], token: Optional[str], tls: Optional[ssl.SSLContext], call_timeout: float, store: Optional[str]) -> None:
-        self._all = [Server(url, tls) for url in urls]
-        self._preferred = 0
+    def __init__(self, urls: Sequence[str], token: Optional[str], tls: Optional[ssl.SSLContext], call_timeout: float, named: dict[str, str]) -> None:
+        self._all = [Server(url, tls) for url in urls]  # the one to ask first comes first
         self._headers = {"Content-Type": "application/json", "User-Agent": "hapax-python/1"}
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
         self._call_timeout = call_timeout
-        self._lock = threading.Lock()  # guards store
-        self.store = store
+        self.named = dict(named)  # the header that names the store
 
     def ask(self, path: str, body: dict[str, Any], deadline: float, read: Callable[[dict[str, Any], float, float], _T]) -> _T:
         """Asks each server once, until one gives an answer that can be read, with the times at
-        which it was asked. ValueError says that it cannot."""
-        now = time.monotonic()
-        first = self._preferred
-        order = self._all[first:] + self._all[:first]
+        which it was asked. An error of a value says that it cannot."""
+        now, order = time.monotonic(), self._all
         last: Optional[HapaxError] = None
         soonest = 3600.0
         for server in sorted(order, key=lambda s: s.rests_until > now):  # is stable
-            left = deadline - time.monotonic()
-            if left <= 0:
-                break
+            at = order.index(server)
             sent, sent_wall = time.monotonic(), time.time()
+            if sent >= deadline:
+                break
             try:
-                result = read(self._ask(server, path, body, min(left, self._call_timeout)), sent, sent_wall)
-                self._preferred = self._all.index(server)
+                result = read(self._ask(server, path, body, min(deadline - sent, self._call_timeout)), sent, sent_wall)
+                self._all = order[at:] + order[:at]
                 return result
             except HapaxError as e:
                 if e.final or e.status in (429, 507):
                     raise
                 failed = e
-            except ValueError as e:
+            except (ValueError, TypeError, ArithmeticError) as e:
                 failed = HapaxError("unavailable", f"{server.name} answered with something else than numbers: {e}", final=False)
+            self._all = order[at + 1 :] + order[: at + 1]  # else the time may never reach those after some that hang
             server.rests_until = time.monotonic() + max(_REST, failed.retry_after)
             soonest = min(soonest, failed.retry_after)
             log.warning("%s: %s", server.name, failed)
@@ -163,32 +156,24 @@ class Servers:
         raise last
 
     def _ask(self, server: Server, path: str, body: dict[str, Any], timeout: float) -> dict[str, Any]:
-        headers = {**self._headers, **({} if self.store is None else {_STORE: self.store})}
         try:
-            status, answered, data = server.post(path, json.dumps(body).encode(), headers, timeout)
+            status, answered, data = server.post(path, json.dumps(body).encode(), {**self._headers, **self.named}, timeout)
         except (OSError, http.client.HTTPException) as e:
             raise HapaxError("unavailable", f"{server.name} did not answer: {e!r}", final=False) from e
-        answer = _fields(data)
+        answer: dict[str, Any] = {}
+        with contextlib.suppress(ValueError, TypeError, RecursionError):
+            answer = {**json.loads(data)}
         if status != 200:
             raise _refusal(server, status, answered, answer)
         named = answered.get(_STORE)
-        with self._lock:
-            self.store = self.store or named
-            if named is None or named != self.store:
-                raise HapaxError("store_replaced", f"{server.name} has another store than the servers before; its numbers are not used", final=False, status=503)
+        if named is None or self.named.setdefault(_STORE, named) != named:
+            raise HapaxError("store_replaced", f"{server.name} has another store than the servers before; its numbers are not used", final=False, status=503)
         return answer
 
     def close(self) -> None:
         for server in self._all:
-            server.close()
-
-
-def _fields(data: bytes) -> dict[str, Any]:
-    try:
-        answer = json.loads(data)
-    except ValueError:
-        return {}
-    return answer if isinstance(answer, dict) else {}
+            for connection, _ in server.idle:
+                connection.close()
 
 
 def _refusal(server: Server, status: int, headers: http.client.HTTPMessage, answer: dict[str, Any]) -> HapaxError:
@@ -196,5 +181,4 @@ def _refusal(server: Server, status: int, headers: http.client.HTTPMessage, answ
     if not isinstance(code, str):
         return HapaxError("unavailable", f"{server.name} answered with status {status}; is it a hapax server?", final=False)
     after = re.fullmatch(r"[0-9]{1,9}(\.[0-9]+)?", headers.get("Retry-After", ""))
-    detail = str(answer.get("detail") or answer.get("title") or "")
-    return HapaxError(code, detail, final=status in _REFUSED, status=status, retry_after=min(float(after[0]), 3600.0) if after else 0.0)
+    return HapaxError(code, str(answer.get("detail") or answer.get("title") or ""), final=status in _REFUSED, status=status, retry_after=min(float(after[0]), 3600.0) if after else 0.0)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import faulthandler
 import glob
 import json
 import os
+import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -83,9 +86,12 @@ class OpenClient(hapax.Client):
     def close(self) -> None:
         state = self._here()
         for name, line in state.lines.items():
-            kept = line.current
+            (kept,) = line.hand
+            rest = list(kept.rest)
+            kept.rest = iter(rest)
             hapax._hand_back(state, hapax._path(name), line, time.monotonic() + 1)
-            line.current = kept
+            kept.rest = iter(rest)
+            line.hand.append(kept)
 
 
 class Twins(unittest.TestCase):
@@ -205,15 +211,116 @@ class Use(WithServer):
 
     def test_fork_in_a_signal_handler(self) -> None:
         tag = self.client(ahead=False).tag("orders")
-        for target, name in ((hapax.Tag, "_pick"), (hapax.Tag, "_fetch"), (_http.Servers, "_ask"), (_process, "here")):
+        for target, name in ((hapax.Tag, "_pick"), (hapax.Tag, "_take"), (_http.Servers, "_ask"), (_process, "here")):
             for hand in (0, 4):  # what is in hand before
                 with self.subTest(name=name, hand=hand):
                     line = tag._line()[1]
-                    while line.current is None or line.current.left != hand:
+                    while sum(stretch.left for stretch in line.hand) != hand or not line.last:
                         tag.next()
                     here, there = self.forks(target, name, lambda: tag.take(12))
                     self.assertEqual((len(set(here)), len(set(there))), (12, 12))
                     self.assertFalse(set(here) & set(there), "one number in two processes")
+
+    def steps(self, every: int, prepare: Any, call: Any) -> Any:
+        """Makes a call again and again, and does something amid each: as a signal's handler would, one step of the
+        interpreter later each time, and with the tag that prepare returns."""
+        faulthandler.dump_traceback_later(120, exit=True)  # in place of waiting for itself
+        self.addCleanup(faulthandler.cancel_dump_traceback_later)
+        files = {hapax.__file__, _http.__file__}
+        for at in range(1, 100_000, every):
+            tag, handler = prepare()
+            step = 0
+
+            def trace(frame: Any, event: str, _: Any) -> Any:
+                nonlocal step
+                if frame.f_code.co_filename not in files:
+                    return None
+                frame.f_trace_opcodes = True
+                step += event == "opcode"
+                if event == "opcode" and step == at:
+                    handler()
+                return trace
+
+            got: Any = None
+            sys.settrace(trace)
+            try:
+                got = call(tag)
+            except (hapax.HapaxError, KeyboardInterrupt) as e:
+                got = e
+            finally:
+                sys.settrace(None)
+            if step < at:
+                return self.assertGreater(at, 300, "too few steps")
+            with self.subTest(at=at):
+                yield tag, got
+
+    def tag_with(self, hand: int, **options: Any) -> hapax.Tag:
+        tag = self.client(ahead=False, min_step=3, max_step=3, deadline=5.0, **options).tag("orders")
+        tag.take(3 - hand)
+        return tag
+
+    def test_a_signals_handler_takes_numbers(self) -> None:
+        for hand in (0, 2):
+            handlers: list[int] = []
+
+            def prepare(hand: int = hand) -> Any:
+                tag = self.tag_with(hand)
+                handlers.clear()
+                return tag, lambda: handlers.extend(tag.take(4))
+
+            for _, got in self.steps(5, prepare, lambda tag: tag.take(5)):
+                self.assertEqual(len({*got, *handlers}), 9, f"{got} and {handlers}")
+
+    def test_a_signals_handler_closes(self) -> None:
+        def prepare() -> Any:
+            tag = self.tag_with(2)
+            return tag, tag._client.close
+
+        given: set[int] = set()
+        for tag, got in self.steps(5, prepare, lambda tag: tag.take(5)):
+            got = [] if isinstance(got, hapax.HapaxError) else got
+            self.assertFalse(given & set(got), f"{got} came twice")
+            given |= set(got)
+
+    def test_an_exception_of_a_signals_handler(self) -> None:
+        def prepare() -> Any:
+            def interrupt() -> None:
+                raise KeyboardInterrupt
+
+            return self.tag_with(0), interrupt
+
+        given: set[int] = set()
+        with mock.patch.object(hapax, "_GRACE", 0.0):
+            for tag, got in self.steps(5, prepare, lambda tag: tag.take(5, 0.05)):
+                self.assertIsInstance(got, KeyboardInterrupt)
+                with mock.patch.object(threading, "get_ident", return_value=0):  # as in another thread
+                    again = tag.take(5)
+                self.assertFalse(given & set(again), f"{again} came twice")
+                given |= set(again)
+
+    def test_no_thread_to_be_had(self) -> None:
+        tag = self.client(deadline=5.0).tag("orders")
+
+        async def main() -> None:
+            with mock.patch.object(threading.Thread, "start", side_effect=RuntimeError("can't start new thread")):
+                with self.assertRaises(hapax.HapaxError) as raised:
+                    await tag.anext()
+            self.assertEqual(raised.exception.code, "unavailable")
+            self.assertEqual(await tag.anext(), 1)
+
+        asyncio.run(main())
+        self.assertEqual(tag.next(), 2)
+
+    def test_servers_that_hang_before_one_that_answers(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as hangs:
+            url = "http://127.0.0.1:%d" % hangs.getsockname()[1]
+            client = hapax.Client(url, url, *self.server.servers, deadline=0.5, call_timeout=0.3)
+            self.addCleanup(client.close)
+            first = client._state.servers._all[0]
+            with self.assertRaises(hapax.HapaxError):
+                client.tag("orders").next()
+            self.assertIsNot(client._state.servers._all[0], first, "its time never reaches the last")
+            self.assertEqual(client.tag("orders").next(deadline=30.0), 1)
 
     def test_fork_while_asyncio_waits(self) -> None:
         async def main() -> None:
@@ -265,6 +372,28 @@ class Codes(WithServer):
         here, there = self.forks(_http.Servers, "_ask", lambda: [code.id for code in self.client().tag("invoices").codes(3)])
         self.assertEqual((len(here), len(there)), (3, 3))
         self.assertFalse(set(here) & set(there), "one number in two processes")
+
+
+class Hostile(WithServer):
+    first = '"count":1,"first":"1","delta":"1","valid_for":60'
+    bodies = (
+        "", "{", '{"a":' + "[" * 100_000, "{}", '{"count":1}', '{"count":1e0,"first":"1","delta":"1"}', '{"count":0,"ids":[]}', '{"count":11,"first":"1","delta":"1"}',
+        '{"count":1,"first":1,"delta":"1"}', '{"count":1,"first":"-1","delta":"1"}', '{"count":1,"first":"9223372036854775808","delta":"1"}',
+        '{"count":2,"first":"9223372036854775807","delta":"1"}', '{"count":2,"first":"1","delta":"0"}', '{"count":2,"first":"5","delta":"-1"}',
+        '{"count":1,"first":"' + "9" * 100_000 + '","delta":"1"}', '{"count":2,"ids":["1"]}', '{"count":1,"ids":[1]}',
+        "{" + first.replace("60", "-1") + "}", "{" + first.replace("60", "1" + "0" * 400) + "}", "{" + first.replace("60", "[]") + "}",
+        "{" + first + ',"returnable":[1]}', "{" + first + ',"returnable":1e999}', "{" + first + ',"returnable":"x"}',
+    )
+    script = json.dumps({"servers": [{"faults": [{"at": i + 1, "do": "answer", "status": 200, "body": body} for i, body in enumerate(bodies)]}]})
+
+    def test_answers_without_numbers(self) -> None:
+        tag = self.client(ahead=False).tag("orders")
+        for body in self.bodies:
+            with self.subTest(body[:99]), self.assertRaises(hapax.HapaxError) as raised:
+                self.fail(str(tag.next(deadline=0.01)))
+            self.assertEqual(raised.exception.code, "unavailable" if body else "store_replaced")  # which that does not name
+            self.assertLess(len(str(raised.exception)), 300)
+        self.assertEqual(tag.next(), 1)
 
 
 class Slow(WithServer):
