@@ -95,7 +95,7 @@ var roundTrips = map[string][2]struct{ opens, registers int }{
 	"redis":     {{6, 4}, {5, 3}},
 	"etcd":      {{4, 3}, {3, 3}},
 	"zookeeper": {{4, 3}, {3, 3}},
-	"mongodb":   {{9, 17}, {7, 12}},
+	"mongodb":   {{8, 8}, {6, 6}},
 }
 
 // apart is how long an answer takes. What is sent together is sent before that is over, but on a

@@ -104,6 +104,10 @@ func (s *space) check(ctx context.Context) error {
 	return s.same(m.ID)
 }
 
+// proof is the _id of a row of each store that a process has joined. It is asked for with others, since
+// an answer without documents does not say which store it is of.
+var proof = rowKey(driver.TableGuard, driver.RowJoins)
+
 // find returns the documents whose _id matches, in its order, and makes sure that they are
 // those of the store that was opened.
 func (s *space) find(ctx context.Context, c *mongo.Collection, id any, opts *options.FindOptionsBuilder) ([]document, error) {
@@ -134,7 +138,7 @@ func (s *space) find(ctx context.Context, c *mongo.Collection, id any, opts *opt
 }
 
 // Get implements driver.KV. It is a round trip for tags and one for other rows, and another
-// one where it finds nothing.
+// one where it finds neither any nor the proof.
 func (s *space) Get(ctx context.Context, _ driver.Freshness, keys ...driver.Key) ([]driver.Cell, error) {
 	found, err := s.read(ctx, keys)
 	if err != nil {
@@ -154,7 +158,7 @@ func (r rows) cell(key driver.Key) driver.Cell { return driver.Cell{Value: r[key
 
 // read reads rows.
 func (s *space) read(ctx context.Context, keys []driver.Key) (rows, error) {
-	found := rows{}
+	found, sure := rows{}, false
 	for _, c := range []*mongo.Collection{s.tags, s.rows} {
 		at := map[string]driver.Key{}
 		var ids bson.A
@@ -164,11 +168,14 @@ func (s *space) read(ctx context.Context, keys []driver.Key) (rows, error) {
 				at[id], ids = key, append(ids, id)
 			}
 		}
-		var match any = bson.D{{Key: "$in", Value: ids}}
-		switch len(ids) {
-		case 0:
+		if len(ids) == 0 {
 			continue
-		case 1:
+		}
+		if _, asked := at[proof]; c == s.rows && !asked {
+			ids = append(ids, proof)
+		}
+		var match any = bson.D{{Key: "$in", Value: ids}}
+		if len(ids) == 1 {
 			match = ids[0]
 		}
 		docs, err := s.find(ctx, c, match, options.Find())
@@ -176,11 +183,13 @@ func (s *space) read(ctx context.Context, keys []driver.Key) (rows, error) {
 			return nil, err
 		}
 		for _, d := range docs {
-			found[at[d.Key]] = d
+			sure = true
+			if key, asked := at[d.Key]; asked {
+				found[key] = d
+			}
 		}
 	}
-	// An answer without documents does not say which store it is of.
-	if len(found) == 0 {
+	if !sure {
 		return found, s.check(ctx)
 	}
 	return found, nil

@@ -107,9 +107,6 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Timeout <= 0 {
 		o.Timeout = DefaultTimeout
 	}
-	if o.Warn == nil {
-		o.Warn = func(string, string) {}
-	}
 	return o, nil
 }
 
@@ -290,9 +287,16 @@ func (s *Store) begin(ctx context.Context) error {
 
 // probe warns about what cannot be durable.
 func (s *Store) probe(ctx context.Context) error {
-	hello, err := s.space.hello(ctx)
+	var hello hello
+	_, err := s.space.primaries.after(func() (_ string, err error) { // the first step need not ask
+		hello, err = s.space.hello(ctx)
+		return hello.primary(), err
+	})
 	if err != nil {
 		return err
+	}
+	if s.opts.Warn == nil {
+		return nil
 	}
 	if hello.SetName == "" && hello.Msg != isRouter {
 		s.opts.Warn(WarnSingleMember, "the server is not a replica set: losing its disk loses the store, and no other server takes over")

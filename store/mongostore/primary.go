@@ -51,16 +51,21 @@ func (p *primaries) after(ask func() (string, error)) (string, error) {
 	return told, nil
 }
 
-// primary asks the server who it is. It is empty for a router, of which there may be several
-// before several shards, and where the server does not tell.
+// primary asks the server who it is.
 func (s *space) primary(ctx context.Context) (string, error) {
 	return s.primaries.after(func() (string, error) {
 		h, err := s.hello(ctx)
-		if err != nil || h.Msg == isRouter || h.TopologyVersion.ProcessID.IsZero() {
-			return "", err
-		}
-		return "process " + h.TopologyVersion.ProcessID.Hex() + "/election " + h.ElectionID.Hex(), nil
+		return h.primary(), err
 	})
+}
+
+// primary is the server that has answered. It is empty for a router, of which there may be several
+// before several shards, and where the server does not tell.
+func (h hello) primary() string {
+	if h.Msg == isRouter || h.TopologyVersion.ProcessID.IsZero() {
+		return ""
+	}
+	return "process " + h.TopologyVersion.ProcessID.Hex() + "/election " + h.ElectionID.Hex()
 }
 
 // isRouter is the msg in the hello of a sharded cluster's router.

@@ -3,6 +3,7 @@ package mongostore
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -26,7 +27,9 @@ import (
 //
 // A fence that is raised meanwhile, or a store that went back, is so met by the second look, and
 // nobody uses a half step. A row is raised before the first look only where the step before has
-// found it well: under a fence, or after it has ended, it is left alone.
+// found it well: under a fence, or after it has ended, it is left alone. Rows that a step makes one after
+// the other are one write. An insertion cannot ask for the store: the answer just before it has said
+// which one there is, or that is asked.
 func (s *space) Step(ctx context.Context, step driver.Step) (driver.Result, error) {
 	r, err := s.step(ctx, step)
 	if len(step.Raise) > 0 {
@@ -48,22 +51,25 @@ func (s *space) step(ctx context.Context, step driver.Step) (r driver.Result, er
 	if r.Met, found, err = s.raise(ctx, step); err != nil {
 		return r, err
 	}
-	changes := false
-	if r.Met {
-		for i, c := range step.Then {
-			changes = true
-			if r.Then[i], err = s.change(ctx, c); err != nil {
-				return r, err
-			}
-			if !r.Then[i].Done { // others were made: see driver.Step
-				r.Met = false
-				break
-			}
+	changes, sure := false, found != nil // no answer before the changes: none has said which store it is of
+	for done := 0; r.Met && done < len(step.Then); {
+		changes = true
+		n := s.insertions(step.Then[done:])
+		if n > 0 {
+			err = s.insert(ctx, step.Then[done:done+n], r.Then[done:], sure)
+		} else {
+			n = 1
+			r.Then[done], err = s.change(ctx, step.Then[done], sure)
 		}
+		if err != nil {
+			return r, err
+		}
+		done, sure = done+n, false
+		r.Met = r.Then[done-1].Done // else others were made: see driver.Step
 	}
 	if r.Met && len(step.Each) > 0 {
 		changes = true
-		if r.Each, err = s.changeEach(ctx, step.Each); err != nil {
+		if r.Each, err = s.changeEach(ctx, step.Each, sure && len(step.Each) == 1); err != nil {
 			return r, err
 		}
 	}
@@ -156,7 +162,7 @@ func (s *space) raise(ctx context.Context, step driver.Step) (met bool, found ro
 			return true, found, nil
 		}
 		for _, p := range lower {
-			if _, err := s.change(ctx, driver.Change{Key: p.Key, Old: found.cell(p.Key), Next: p.Value}); err != nil {
+			if _, err := s.change(ctx, driver.Change{Key: p.Key, Old: found.cell(p.Key), Next: p.Value}, false); err != nil {
 				return false, nil, err
 			}
 		}
@@ -164,8 +170,14 @@ func (s *space) raise(ctx context.Context, step driver.Step) (met bool, found ro
 	return false, nil, fmt.Errorf("row %q changed %d times while it was to be raised", step.Raise[0].Key.Name, raceMost)
 }
 
-// change makes one change, if the row is as it was.
-func (s *space) change(ctx context.Context, c driver.Change) (driver.Outcome, error) {
+// change makes one change, if the row is as it was. An answer just before it has said which store
+// there is, where that is sure.
+func (s *space) change(ctx context.Context, c driver.Change, sure bool) (driver.Outcome, error) {
+	if isInsertion(c) {
+		one := make([]driver.Outcome, 1)
+		err := s.insert(ctx, []driver.Change{c}, one, sure)
+		return one[0], err
+	}
 	done, err := s.write(ctx, c, value(c.Old.Value))
 	if err != nil || !done {
 		return driver.Outcome{}, err
@@ -173,25 +185,57 @@ func (s *space) change(ctx context.Context, c driver.Change) (driver.Outcome, er
 	return made(c), nil
 }
 
+func isInsertion(c driver.Change) bool { return c.Old.Known && c.Old.Value == nil }
+
+// insertions returns how many of the first changes make rows of one collection.
+func (s *space) insertions(changes []driver.Change) (n int) {
+	for _, c := range changes {
+		in, _ := s.place(c.Key)
+		first, _ := s.place(changes[0].Key)
+		if !isInsertion(c) || in != first {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// insert makes rows of one collection in their order, up to the first that is there.
+func (s *space) insert(ctx context.Context, changes []driver.Change, outcomes []driver.Outcome, sure bool) error {
+	if !sure { // an insertion has no filter that could ask for the store
+		if err := s.check(ctx); err != nil {
+			return err
+		}
+	}
+	in, _ := s.place(changes[0].Key)
+	by := bson.NewObjectID()
+	docs := make([]document, len(changes))
+	for i, c := range changes {
+		_, id := s.place(c.Key)
+		docs[i] = document{id, s.id, c.Next, by}
+	}
+	_, err := in.InsertMany(ctx, docs)
+	done := len(changes)
+	if failed, ok := errors.AsType[mongo.BulkWriteException](err); ok && mongo.IsDuplicateKeyError(err) && len(failed.WriteErrors) == 1 && failed.WriteConcernError == nil {
+		done, err = failed.WriteErrors[0].Index, nil
+	}
+	if err != nil {
+		return err
+	}
+	for i, c := range changes[:done] {
+		outcomes[i] = made(c)
+	}
+	return nil
+}
+
 func made(c driver.Change) driver.Outcome {
 	return driver.Outcome{Done: true, Now: driver.Cell{Value: c.Next, Known: true}}
 }
 
-// write writes a row whose value matches, and reports whether there was one.
+// write writes a row that is there and whose value matches, and reports whether there was one.
 func (s *space) write(ctx context.Context, c driver.Change, match any) (bool, error) {
 	in, id := s.place(c.Key)
-	switch {
-	case c.Old.Known && c.Old.Value == nil:
-		// An insertion has no filter that could ask for the store.
-		if err := s.check(ctx); err != nil {
-			return false, err
-		}
-		_, err := in.InsertOne(ctx, document{id, s.id, c.Next, bson.NewObjectID()})
-		if mongo.IsDuplicateKeyError(err) {
-			return false, nil
-		}
-		return err == nil, err
-	case c.Next == nil:
+	if c.Next == nil {
 		res, err := in.DeleteOne(ctx, s.filter(id, match))
 		return err == nil && res.DeletedCount == 1, err
 	}
@@ -211,7 +255,7 @@ func update(next value, by bson.ObjectID) bson.D {
 // write, of which the server tells only how many it has made: where that is not all, the rows
 // are read, and one that another write has overtaken by then is told as not made. Its caller goes
 // on as after a lost answer, from a row that may have it.
-func (s *space) changeEach(ctx context.Context, changes []driver.Change) ([]driver.Outcome, error) {
+func (s *space) changeEach(ctx context.Context, changes []driver.Change, sure bool) ([]driver.Outcome, error) {
 	outcomes := make([]driver.Outcome, len(changes))
 	together := map[*mongo.Collection][]int{}
 	for i, c := range changes {
@@ -221,7 +265,7 @@ func (s *space) changeEach(ctx context.Context, changes []driver.Change) ([]driv
 			continue
 		}
 		var err error
-		if outcomes[i], err = s.change(ctx, c); err != nil {
+		if outcomes[i], err = s.change(ctx, c, sure); err != nil {
 			return nil, err
 		}
 	}
