@@ -37,23 +37,23 @@ final class Tag
     public function take(int $count, ?float $deadline = null): array
     {
         $until = $this->until($count, $deadline);
-        $got = [];
+        [$got, $of] = [[], null];
         for (;;) {
             $state = ($this->here)();
+            if ($state !== $of) { // a signal's handler forked since then, and they are the parent's
+                [$got, $of] = [[], $state];
+            }
             $line = $state->line($this->name, $this->path);
             $line->awaitAhead(0.0);
             while (count($got) < $count && ($number = $line->next()) !== null) {
                 $got[] = $number;
             }
-            $isEnough = count($got) === $count;
-            if ($isEnough) {
-                $line->askAhead();
-            } elseif (!$line->awaitAhead($until)) {
-                array_push($got, ...$line->fetch($count - count($got), $until));
+            if (count($got) < $count) {
+                $line->awaitAhead($until) || array_push($got, ...$line->fetch($count - count($got), $until));
+                continue;
             }
-            if (!$state->isHere()) {
-                $got = []; // a signal's handler forked while this call held the numbers
-            } elseif ($isEnough) {
+            $line->askAhead();
+            if ($state->isHere()) { // else it did while this call held them
                 return $got;
             }
         }

@@ -36,11 +36,11 @@ function playAll(array $files, string $src = __DIR__ . '/../src'): array
 }
 
 /**
- * Plays transcripts with an altered client, and returns what failed.
+ * Calls a function with a directory that holds an altered client.
  *
  * @param list<array{string, string, string}> $changes a file, a text in it, and what is there instead
  */
-function playAltered(array $numbers, array $changes): array
+function withAltered(array $changes, callable $f): mixed
 {
     $dir = sys_get_temp_dir() . '/hapax-' . bin2hex(random_bytes(6));
     mkdir("$dir/Internal", 0700, true);
@@ -54,10 +54,16 @@ function playAltered(array $numbers, array $changes): array
         same(1, substr_count($text, $from), "$from in $file");
         file_put_contents("$dir/$file", str_replace($from, $to, $text));
     }
-    $failed = playAll(array_map(fn (string $number) => glob(TRANSCRIPTS . "/$number-*.json")[0], $numbers), $dir);
+    $result = $f($dir);
     array_map(unlink(...), [...glob("$dir/*.php"), ...glob("$dir/Internal/*.php")]);
     array_map(rmdir(...), ["$dir/Internal", $dir]);
-    return $failed;
+    return $result;
+}
+
+/** Plays transcripts with an altered client, and returns what failed. */
+function playAltered(array $numbers, array $changes): array
+{
+    return withAltered($changes, fn (string $dir) => playAll(array_map(fn (string $number) => glob(TRANSCRIPTS . "/$number-*.json")[0], $numbers), $dir));
 }
 
 /** A broken client fails transcripts: those that are about what it does wrong. */
@@ -98,7 +104,7 @@ function testEachPartTellsAChildApart(): void
 function testTwinUsesALateAnswer(): void
 {
     caught(['10'], [
-        ['Internal/Exchange.php', 'if (State::now() >= $this->until) {', 'if (!$this->isLate() && State::now() >= $this->until) { $GLOBALS["late"][] = $this;'],
+        ['Internal/Exchange.php', 'if (State::now() >= $this->until || ', 'if (!$this->isLate() && State::now() >= $this->until && $GLOBALS["late"][] = $this or '],
         ['Internal/Exchange.php', '$left <= 0 && State::now() < $this->until', '$left <= 0 && ($this->isLate() || State::now() < $this->until)'],
         ['Internal/Exchange.php', 'private function write(', 'private function isLate(): bool { return in_array($this, $GLOBALS["late"] ?? [], true); } private function write('],
         ['Internal/Servers.php', '$exchange = $begun();', '$late = array_filter($GLOBALS["late"] ?? [], fn ($one) => $one->isDone(0.0));
@@ -227,6 +233,17 @@ function testSignals(): void
     $server->close();
 }
 
+function testASignalAtEachStatement(): void
+{
+    $sources = array_map(basename(...), glob(__DIR__ . '/../src/Internal/*.php'));
+    $files = ['Client.php', 'Tag.php', ...array_map(fn (string $name) => "Internal/$name", $sources)];
+    $ticks = array_map(fn (string $file) => [$file, 'declare(strict_types=1);', 'declare(strict_types=1, ticks=1);'], $files);
+    foreach (['take', 'close', 'throw', 'fork'] as $what) {
+        $said = withAltered($ticks, fn (string $dir) => shell_exec("HAPAX_PHP_SRC=$dir " . escapeshellarg(PHP_BINARY) . ' ' . __DIR__ . "/steps.php $what 2>&1"));
+        same("done\n", $said, $what);
+    }
+}
+
 function testClosedByASignal(): void
 {
     [$server, $client] = started('{}', minStep: 1_000_000, maxStep: 1_000_000, ahead: false);
@@ -310,6 +327,41 @@ function testALateAnswer(): void
     same('unavailable', code(fn () => $tag->next(0.2)));
     same('unavailable', code(fn () => $tag->codes(1, 0.2)));
     $client->close();
+    $server->close();
+}
+
+function testServersThatHangBeforeOneThatAnswers(): void
+{
+    $server = TestServer::plain();
+    $hangs = stream_socket_server('tcp://127.0.0.1:0');
+    $url = 'http://' . stream_socket_get_name($hangs, false);
+    $client = new Hapax\Client([$url, $url, $server->servers[0]], deadline: 0.5, callTimeout: 0.3);
+    same('unavailable', code(fn () => $client->tag('orders')->next()));
+    $servers = Closure::bind(fn () => $this->here()->servers, $client, Hapax\Client::class)();
+    check(Closure::bind(fn () => $this->preferred, $servers, Hapax\Internal\Servers::class)() > 0, 'its time never reaches the last');
+    same(1, $client->tag('orders')->next(60.0));
+    $server->close();
+}
+
+function testAnswersWithoutNumbers(): void
+{
+    $first = '"count":1,"first":"1","delta":"1","valid_for":60';
+    $bodies = ['', '{', '{"a":' . str_repeat('[', 100_000), '{}', '{"count":1}', '{"count":1e0,"first":"1","delta":"1"}', '{"count":0,"ids":[]}', '{"count":11,"first":"1","delta":"1"}',
+        '{"count":1,"first":1,"delta":"1"}', '{"count":1,"first":"-1","delta":"1"}', '{"count":1,"first":"9223372036854775808","delta":"1"}',
+        '{"count":2,"first":"9223372036854775807","delta":"1"}', '{"count":2,"first":"1","delta":"0"}', '{"count":2,"first":"5","delta":"-1"}', '{"count":2,"first":"1"}',
+        '{"count":1,"first":"' . str_repeat('9', 100_000) . '","delta":"1"}', '{"count":2,"ids":["1"]}', '{"count":1,"ids":[1]}', '{"count":1,"ids":{"a":"1"}}', '{"count":1,"ids":[["1"]]}',
+        ...array_map(fn (string $valid) => '{' . str_replace('60', $valid, $first) . '}', ['-1', '[]', '"60"', '{}'])];
+    $faults = array_map(fn (int $i) => ['at' => $i + 1, 'do' => 'answer', 'status' => 200, 'body' => $bodies[$i]], array_keys($bodies));
+    [$server, $client] = started(json_encode(['servers' => [['faults' => $faults]]]), ahead: false);
+    foreach ($bodies as $body) {
+        try {
+            check(false, substr($body, 0, 99) . ' has ' . $client->tag('orders')->next(0.01));
+        } catch (Hapax\HapaxException $e) {
+            same('unavailable', $e->errorCode, substr($body, 0, 99));
+            check(strlen($e->getMessage()) < 300, 'a long message: ' . substr($e->getMessage(), 0, 300));
+        }
+    }
+    same(1, $client->tag('orders')->next());
     $server->close();
 }
 

@@ -16,6 +16,7 @@ final class Exchange
     private string $in = '';
     private bool $isDone = false;
     private bool $isKept = false; // the end of the answer is not that of the connection
+    private readonly int $process; // whose answer it is
 
     /**
      * @param array{float, float, int} $sent the clocks when so many were asked for
@@ -23,6 +24,7 @@ final class Exchange
      */
     public function __construct(public readonly Server $server, public readonly array $sent, public readonly mixed $stream, private string $out, private readonly float $until)
     {
+        $this->process = getmypid();
         $this->write();
     }
 
@@ -30,7 +32,7 @@ final class Exchange
     public function isDone(float $until): bool
     {
         while (!$this->isDone) {
-            if (State::now() >= $this->until) {
+            if (State::now() >= $this->until || $this->process !== getmypid()) {
                 throw new \RuntimeException('its time is over');
             }
             $this->write();

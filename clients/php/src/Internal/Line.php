@@ -124,12 +124,15 @@ final class Line
     /** Takes in hand what was asked for ahead, if it comes by then. It reports whether that is settled. */
     public function awaitAhead(float $until): bool
     {
-        if ($this->ahead === null || $this->isBusy) {
-            return false;
-        }
-        [$exchange, $this->isBusy] = [$this->ahead, true];
+        [$isNested, $this->isBusy] = [$this->isBusy, true];
+        $exchange = $isNested ? null : $this->ahead; // only now, when no handler of a signal reads it, too
         try {
-            $stretch = $this->servers->read($exchange->server, fn () => $exchange, $until, fn (array $answer, array $sent) => new Stretch($answer, $sent));
+            $stretch = $exchange === null ? null : $this->servers->read($exchange->server, fn () => $exchange, $until, fn (array $answer, array $sent) => new Stretch($answer, $sent));
+            if ($stretch !== null) {
+                $this->ahead = null;
+                $this->keep($stretch, 0, false);
+            }
+            return $stretch !== null;
         } catch (HapaxException $e) {
             $this->ahead = null;
             $this->retryAt = State::now() + max(self::pause($this->failures++), $e->retryAfter);
@@ -139,13 +142,8 @@ final class Line
             $this->options['logger']?->debug('hapax: fetching ahead: {error}', ['error' => $e->getMessage()]);
             return true;
         } finally {
-            $this->isBusy = false;
+            $this->isBusy = $isNested;
         }
-        if ($stretch !== null) {
-            $this->ahead = null;
-            $this->keep($stretch, 0, false);
-        }
-        return $stretch !== null;
     }
 
     /** Hands back what nobody was given. From here on it is dead, whatever the answer. */

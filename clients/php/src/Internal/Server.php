@@ -17,7 +17,7 @@ final class Server
     private readonly string $address;
     private readonly string $host;
     private readonly string $path;
-    /** @var list<array{resource, float}> */
+    /** @var list<array{resource, float, int}> with when and in which process they were used */
     public array $idle = [];
 
     public function __construct(string $url, private readonly array $tls)
@@ -51,7 +51,7 @@ final class Server
     public function end(Exchange $exchange): void
     {
         if ($exchange->mayGoOn() && count($this->idle) < self::MAX_IDLE) {
-            $this->idle[] = [$exchange->stream, State::now()];
+            $this->idle[] = [$exchange->stream, State::now(), getmypid()];
         }
     }
 
@@ -59,10 +59,10 @@ final class Server
     private function kept(): mixed
     {
         while ($this->idle !== []) {
-            [$stream, $since] = array_pop($this->idle);
+            [$stream, $since, $process] = array_pop($this->idle);
             [$read, $write, $except] = [[$stream], [], []];
             // One that has something to read was closed, or says what nobody asked for.
-            if (State::now() - $since < self::IDLE_FOR && @stream_select($read, $write, $except, 0) === 0) {
+            if ($process === getmypid() && State::now() - $since < self::IDLE_FOR && @stream_select($read, $write, $except, 0) === 0) {
                 return $stream;
             }
         }

@@ -39,6 +39,7 @@ final class Servers
                 if ($e->final || $e->status === 429 || $e->status === 507) {
                     throw $e;
                 }
+                $this->preferred = ($at + 1) % count($this->all); // else the time may never reach those after some that hang
                 $soonest = min($soonest, $e->retryAfter);
                 $this->options['logger']?->warning('hapax: {server}: {error}', ['server' => $server->name, 'error' => $e->getMessage()]);
                 $last = $last === null || $e->status !== 0 ? $e : $last;

@@ -54,7 +54,7 @@ final class Stretch
     private static function integer(mixed $text): int
     {
         if (!is_string($text) || !preg_match('/^[1-9][0-9]{0,18}$/D', $text) || (string) (int) $text !== $text) {
-            throw new \UnexpectedValueException(var_export($text, true) . ' is no number');
+            throw new \UnexpectedValueException(substr(var_export($text, true), 0, 40) . ' is no number');
         }
         return (int) $text;
     }
