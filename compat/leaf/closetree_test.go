@@ -102,10 +102,10 @@ func testCloseTree(t *testing.T, e *tree) {
 		t.Errorf("closed from %d, %v; want 10", from, err)
 	}
 	// Another store would use the same worker IDs, and this one goes on with them.
-	if from, err := leaf.CloseTree(t.Context(), look, "T"); !errors.Is(err, hapax.ErrInvalidArgument) || !strings.Contains(err.Error(), "store S") || !strings.Contains(err.Error(), "store T") {
+	if from, err := leaf.CloseTree(t.Context(), look, "T"); !errors.Is(err, hapax.ErrInvalidArgument) || !strings.Contains(err.Error(), "another store, S") || !strings.Contains(err.Error(), "store T") {
 		t.Errorf("for another store: closed from %d, %v; want it refused", from, err)
 	}
-	if err := leaf.ReopenTree(t.Context(), look, "T"); !errors.Is(err, hapax.ErrInvalidArgument) || !strings.Contains(err.Error(), "store S") {
+	if err := leaf.ReopenTree(t.Context(), look, "T"); !errors.Is(err, hapax.ErrInvalidArgument) || !strings.Contains(err.Error(), "another store, S") {
 		t.Errorf("opened by another store: %v", err)
 	}
 	if from, closed, err := leaf.TreeClosed(t.Context(), look); from != 10 || !closed || err != nil {

@@ -53,8 +53,8 @@ func TestTable(t *testing.T) {
 		"two stores":     testTwoStores,
 		"undo elsewhere": testUndoElsewhere,
 		"notes":          testNotes,
-		"struck":         testStruckMove,
-		"at once":        testCommandsAtOnce,
+		"killed":         testKilled,
+		"at once":        testAtOnce,
 
 		"witness":                 testWitness,
 		"witness of a busy table": testWitnessBusy,

@@ -29,20 +29,20 @@ const (
 	trigger       // a trigger refuses TinyID's update, where the name cannot be changed
 )
 
-// A row is closed in two steps, so that a command that was killed in between, before the native
-// tag was there, can be repeated: first for one store, by its code, and for good once the tag is
-// there.
+// A row is closed in two steps, each for one store, by its code: moving before the native tag is
+// there, so that a command that was killed in between can be repeated, and moved after it.
 const (
-	movedPrefix   = "~moved~"
-	movingPrefix  = "~to:" // then the code of the store and ~
-	maxBizType    = 63     // characters
+	movedPrefix   = "~moved:" // then the code of the store and ~
+	movingPrefix  = "~to:"
+	namelessMoved = "~moved~" // of a build that noted no store
+	maxBizType    = 63        // characters
 	movedTrigger  = "hapax_moved_"
 	movingTrigger = "hapax_moving_"
 )
 
 var (
-	movingName   = regexp.MustCompile(`^` + movingPrefix + `([a-z2-7]{8})~(.*)$`)
-	movingMarked = regexp.MustCompile(`for store ([a-z2-7]{8})'`)
+	shutName   = regexp.MustCompile(`^(~moved:|~to:)([a-z2-7]{8})~((?s).*)$`)
+	shutMarked = regexp.MustCompile(`for store ([a-z2-7]{8})'`)
 )
 
 // codeOf returns what stands for a store in a name that has no room for its ID.
@@ -51,25 +51,33 @@ func codeOf(storeID string) string {
 	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:5]))
 }
 
-// cutName returns the biz_type that a row had before it was closed by its name, and the code of
-// the store that is moving it; empty where the move is over.
-func cutName(bizType string) (was, by string, renamed bool) {
-	if found := movingName.FindStringSubmatch(bizType); found != nil {
-		return found[2], found[1], true
+// A closing tells how a row is closed.
+type closing struct {
+	fence fence
+	by    string // the code of the store; empty where a build noted none
+	moved bool   // the native tag was there
+}
+
+// cutName returns the biz_type that a row had before it was closed by its name, and how it was.
+func cutName(bizType string) (was string, c closing) {
+	if found := shutName.FindStringSubmatch(bizType); found != nil {
+		return found[3], closing{renamed, found[2], found[1] == movedPrefix}
 	}
-	was, renamed = strings.CutPrefix(bizType, movedPrefix)
-	return was, "", renamed
+	if was, ok := strings.CutPrefix(bizType, namelessMoved); ok {
+		return was, closing{fence: renamed, moved: true}
+	}
+	return bizType, closing{}
 }
 
 // isRenamed reports whether a row is closed by its name.
 func isRenamed(bizType string) bool {
-	_, _, renamed := cutName(bizType)
-	return renamed
+	_, c := cutName(bizType)
+	return c.fence == renamed
 }
 
 // fits reports whether a row can be closed by its name.
 func fits(bizType string) bool {
-	return utf8.RuneCountInString(movingPrefix+codeOf("")+"~"+bizType) <= maxBizType
+	return utf8.RuneCountInString(movedPrefix+codeOf("")+"~"+bizType) <= maxBizType
 }
 
 func (f fence) String() string {
@@ -95,89 +103,125 @@ func closes(rows []placed) string {
 	return f.String()
 }
 
-// triggered returns the rows that have a trigger, as far as the account may see triggers, and by
-// which store each is being moved; empty where the move is over.
-func (db *database) triggered(ctx context.Context) (map[int64]string, error) {
+// triggered returns the rows that have a trigger, as far as the account may see triggers.
+func (db *database) triggered(ctx context.Context) (map[int64]closing, error) {
 	rows, err := db.SQL.QueryContext(ctx, "SELECT TRIGGER_NAME, ACTION_STATEMENT FROM information_schema.TRIGGERS WHERE TRIGGER_SCHEMA = DATABASE() AND TRIGGER_NAME LIKE 'hapax\\_mov%'")
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	all := map[int64]string{}
+	all := map[int64]closing{}
 	for rows.Next() {
 		var name, body string
 		var id int64
 		if err := rows.Scan(&name, &body); err != nil {
 			return nil, err
 		}
+		c := closing{fence: trigger}
+		if found := shutMarked.FindStringSubmatch(body); found != nil {
+			c.by = found[1]
+		}
 		if _, err := fmt.Sscanf(name, movedTrigger+"%d", &id); err == nil {
-			all[id] = ""
-		} else if _, err := fmt.Sscanf(name, movingTrigger+"%d", &id); err == nil {
-			found := movingMarked.FindStringSubmatch(body)
-			if _, over := all[id]; found != nil && !over {
-				all[id] = found[1]
-			}
+			c.moved = true
+			all[id] = c
+		} else if _, err := fmt.Sscanf(name, movingTrigger+"%d", &id); err == nil && !all[id].moved {
+			all[id] = c
 		}
 	}
 	return all, rows.Err()
 }
 
-// isMoving reports whether a command for the store with that code has closed a row of the
-// biz_type, and not ended.
-func isMoving(rows []placed, code string) bool {
-	return slices.ContainsFunc(rows, func(r placed) bool { return r.by == code })
+// isClosed reports whether any of the rows of a biz_type is closed.
+func isClosed(rows []placed) bool {
+	return slices.ContainsFunc(rows, func(r placed) bool { return r.fence != open })
 }
 
-// ofAnother reports whether a command for a store with another code than that has closed a row of
-// the biz_type, and not ended.
-func ofAnother(rows []placed, code string) bool {
-	return slices.ContainsFunc(rows, func(r placed) bool { return r.by != "" && r.by != code })
+// isMoved reports whether the native tag of a biz_type was there since its rows were closed.
+func isMoved(rows []placed) bool {
+	return slices.ContainsFunc(rows, func(r placed) bool { return r.moved })
 }
 
-func errOfAnother(bizType string) error {
-	return fmt.Errorf("%w: row %q of tiny_id_info was closed by a command for another store, which was killed or is at work: repeat it for that store, or give it --undo", hapax.ErrInvalidArgument, bizType)
+// notOurs refuses rows of which one was closed for another store: both would issue its numbers.
+func notOurs(rows []placed, store string) error {
+	for _, r := range rows {
+		what := fmt.Sprintf("row %q of tiny_id_info", r.bizType)
+		switch {
+		case r.fence == open || r.by == codeOf(store):
+		case r.by == "":
+			return fmt.Errorf("%w: %s is closed, and names no store: a build that noted none has closed it: give --undo of that build, and repeat", hapax.ErrInvalidArgument, what)
+		default:
+			return moves.NotOurs(what, "with the code "+r.by, fmt.Sprintf("%s, with the code %s", store, codeOf(store)))
+		}
+	}
+	return nil
+}
+
+// A turn is a session in each database that holds the lock of commands which close or open rows there.
+// Such rows are changed by these sessions alone: with a session its lock is lost.
+type turn []*sql.Conn
+
+const lock = "CONCAT('hapax_tinyid_', MD5(DATABASE()))"
+
+// alone calls do while no other command closes or opens rows of the databases.
+func (s *Store) alone(ctx context.Context, do func(held turn) error) error {
+	var held turn
+	defer func() {
+		for _, conn := range held {
+			limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), surveyIn)
+			_, _ = conn.ExecContext(limited, "DO RELEASE_LOCK("+lock+")") // if it fails, the session is over
+			cancel()
+			_ = conn.Close()
+		}
+	}()
+	for _, db := range s.dbs {
+		limited, cancel := db.Limit(ctx)
+		defer cancel()
+		conn, err := db.SQL.Conn(limited)
+		if err != nil {
+			return db.Fail(ctx, "a session", err)
+		}
+		held = append(held, conn)
+		var got sql.Null[int64]
+		if err := conn.QueryRowContext(limited, "SELECT GET_LOCK("+lock+", 1)").Scan(&got); err != nil {
+			return db.Fail(ctx, "a lock", err)
+		}
+		if got.V != 1 {
+			return fmt.Errorf("%w: another command closes or opens rows of the database at %s; repeat this when it has ended", hapax.ErrStoreUnavailable, db.Address)
+		}
+	}
+	return do(held)
 }
 
 // closeRows closes the rows of a biz_type in all databases for a store, by their names or else by
-// triggers. Each keeps its max_id. It fails where another command has closed the last of them:
-// that one makes the tag, perhaps in another store.
-func (s *Store) closeRows(ctx context.Context, bizType, code string) error {
-	rows, err := s.all(ctx)
-	switch {
-	case err != nil:
-		return err
-	case ofAnother(rows[bizType], code):
-		return errOfAnother(bizType)
-	case closed(rows[bizType]) && !isMoving(rows[bizType], code):
-		return anotherClosed(bizType)
-	}
-	for _, r := range rows[bizType] {
+// triggers. Each keeps its max_id.
+func (s *Store) closeRows(ctx context.Context, held turn, rows []placed, code string) error {
+	for _, r := range rows {
 		if r.fence != open {
 			continue
 		}
-		if err := s.dbs[r.db].closeRow(ctx, r.row, code); err != nil {
+		if err := s.dbs[r.db].closeRow(ctx, held[r.db], r.row, code); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// finish has the rows closed for good.
-func (s *Store) finish(ctx context.Context, rows []placed) error {
+// finish has the rows say that the native tag is there. It fails if the lock was lost.
+func (s *Store) finish(ctx context.Context, held turn, rows []placed) error {
 	for _, r := range rows {
-		if r.by == "" {
+		if r.moved {
 			continue
 		}
-		db := s.dbs[r.db]
+		db, conn := s.dbs[r.db], held[r.db]
 		limited, cancel := db.Limit(ctx)
 		var err error
 		if r.fence == renamed {
-			_, err = db.SQL.ExecContext(limited, "UPDATE tiny_id_info SET biz_type = ?, version = version + 2 WHERE id = ? AND biz_type = ?", movedPrefix+r.bizType, r.id, movingPrefix+r.by+"~"+r.bizType)
-		} else if err = db.bar(limited, movedTrigger, r.id, "this biz_type was moved to native tags of hapax"); err == nil {
-			_, err = db.SQL.ExecContext(limited, fmt.Sprintf("DROP TRIGGER IF EXISTS %s%d", movingTrigger, r.id))
+			_, err = conn.ExecContext(limited, "UPDATE tiny_id_info SET biz_type = ?, version = version + 2 WHERE id = ? AND biz_type = ?", movedPrefix+r.by+"~"+r.bizType, r.id, movingPrefix+r.by+"~"+r.bizType)
+		} else if err = bar(limited, conn, movedTrigger, r.id, "this biz_type was moved to native tags of hapax for store "+r.by); err == nil {
+			_, err = conn.ExecContext(limited, fmt.Sprintf("DROP TRIGGER IF EXISTS %s%d", movingTrigger, r.id))
 		}
 		cancel()
-		if err != nil && !mysqldb.Denied(err) { // a row of that name is there: this one stays closed as it is
+		if err != nil && !mysqldb.Denied(err) { // it stays closed as it is
 			return db.Fail(ctx, "tiny_id_info", err)
 		}
 	}
@@ -186,45 +230,37 @@ func (s *Store) finish(ctx context.Context, rows []placed) error {
 
 // bar makes a trigger that refuses TinyID's update of a row. One that counts the version up by two
 // may pass: Reopen does.
-func (db *database) bar(ctx context.Context, prefix string, id int64, why string) error {
-	_, err := db.SQL.ExecContext(ctx, fmt.Sprintf("CREATE TRIGGER %s%d BEFORE UPDATE ON tiny_id_info FOR EACH ROW "+
+func bar(ctx context.Context, conn *sql.Conn, prefix string, id int64, why string) error {
+	_, err := conn.ExecContext(ctx, fmt.Sprintf("CREATE TRIGGER %s%d BEFORE UPDATE ON tiny_id_info FOR EACH ROW "+
 		"IF OLD.id = %[2]d AND NEW.version < OLD.version + 2 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '%[3]s'; END IF", prefix, id, why))
 	return err
 }
 
-func anotherClosed(bizType string) error {
-	return fmt.Errorf("%w: row %q of tiny_id_info has changed, or was closed by another command, since it was read: repeat this where the row is still to be moved", hapax.ErrInvalidArgument, bizType)
+func errChanged(bizType string) error {
+	return fmt.Errorf("%w: row %q of tiny_id_info has changed since it was read: repeat this if the row is still to be moved", hapax.ErrInvalidArgument, bizType)
 }
 
-func (db *database) closeRow(ctx context.Context, r row, code string) error {
+func (db *database) closeRow(ctx context.Context, conn *sql.Conn, r row, code string) error {
 	limited, cancel := db.Limit(ctx)
 	defer cancel()
 	if fits(r.bizType) {
 		// TinyID names the biz_type in its update, so that one that has read the row already
 		// is late, too.
-		done, err := db.SQL.ExecContext(limited, "UPDATE tiny_id_info SET biz_type = ?, version = version + 1 WHERE id = ? AND biz_type = ?", movingPrefix+code+"~"+r.bizType, r.id, r.bizType)
+		done, err := conn.ExecContext(limited, "UPDATE tiny_id_info SET biz_type = ?, version = version + 1 WHERE id = ? AND biz_type = ?", movingPrefix+code+"~"+r.bizType, r.id, r.bizType)
 		if err == nil {
 			var n int64
 			if n, err = done.RowsAffected(); err == nil && n == 0 {
-				err = anotherClosed(r.bizType)
+				err = errChanged(r.bizType)
 			}
 		}
 		if !mysqldb.Denied(err) {
 			return db.Fail(ctx, "tiny_id_info", err)
 		}
 	}
-	err := db.bar(limited, movingTrigger, r.id, "this biz_type is being moved to native tags of hapax for store "+code)
-	if err == nil { // another command may have ended since the row was read
-		var now map[int64]string
-		if now, err = db.triggered(limited); err == nil && now[r.id] != code {
-			_, err = db.SQL.ExecContext(limited, fmt.Sprintf("DROP TRIGGER IF EXISTS %s%d", movingTrigger, r.id))
-			err = errors.Join(anotherClosed(r.bizType), err)
-			return err
-		}
-	}
+	err := bar(limited, conn, movingTrigger, r.id, "this biz_type is being moved to native tags of hapax for store "+code)
 	if mysqldb.Denied(err) {
 		return fmt.Errorf("%w: row %q of tiny_id_info in the database at %s stays open for TinyID, so that it is not moved: the account may neither change its biz_type (or %s%s is too long or taken) nor create a trigger; grant it UPDATE or TRIGGER on the table: %w",
-			hapax.ErrInvalidArgument, r.bizType, db.Address, movingPrefix+code+"~", r.bizType, err)
+			hapax.ErrInvalidArgument, r.bizType, db.Address, movedPrefix+code+"~", r.bizType, err)
 	}
 	return db.Fail(ctx, "tiny_id_info", err)
 }
@@ -240,29 +276,25 @@ func PlanReopen(ctx context.Context, s *Store, target moves.Target) ([]Move, err
 	if err != nil {
 		return nil, err
 	}
-	code := codeOf(store)
-	by := map[string][]string{}
 	var all []Move
 	for _, bizType := range slices.Sorted(maps.Keys(rows)) {
 		these := rows[bizType]
-		m := Move{Tag: hapax.Tag{Name: bizType}, Before: top(these) + 1, After: top(these) + 1, Closed: true, Closes: closes(these)}
-		switch _, err := target.Tag(ctx, bizType); {
-		case !slices.ContainsFunc(these, func(r placed) bool { return r.fence != open }):
-		case isMoving(these, code) && errors.Is(err, hapax.ErrTagNotFound): // nothing was issued natively
-			all = append(all, m)
-		case ofAnother(these, code) && !isMoving(these, code):
-			m.Reason = errOfAnother(bizType)
-			all = append(all, m)
-		default:
-			by[closes(these)] = append(by[closes(these)], bizType)
+		if !isClosed(these) {
+			continue
 		}
-	}
-	for _, f := range []fence{renamed, trigger} {
-		some, err := moves.PlanReopen(ctx, target, by[f.String()], f.String())
-		if err != nil {
-			return nil, err
+		m := Move{Tag: hapax.Tag{Name: bizType}, Closed: true, Closes: closes(these), Reason: notOurs(these, store)}
+		if m.Reason == nil {
+			planned, err := moves.PlanReopen(ctx, target, []string{bizType}, closes(these))
+			if err != nil {
+				return nil, err
+			}
+			if m = planned[0]; !isMoved(these) { // without a tag nothing was issued natively
+				m.Reason = nil
+				m.Before = max(m.Before, top(these)+1)
+				m.After = m.Before
+			}
 		}
-		all = append(all, some...)
+		all = append(all, m)
 	}
 	return all, nil
 }
@@ -271,51 +303,53 @@ func PlanReopen(ctx context.Context, s *Store, target moves.Target) ([]Move, err
 // that was and can be issued natively, and sets the rows to that. It can be repeated.
 func Reopen(ctx context.Context, s *Store, target moves.Target, all []Move, progress func(done, total int)) error {
 	return moves.Apply(ctx, all, func(ctx context.Context, m *Move) error {
-		rows, err := s.all(ctx)
-		if err != nil {
-			return err
-		}
 		store, err := target.StoreID(ctx)
 		if err != nil {
 			return err
 		}
-		code, these := codeOf(store), rows[m.Tag.Name]
-		// Before the rows are opened: at no time do both issue its numbers.
-		mark, err := moves.Withdraw(ctx, target, m.Tag.Name)
-		if errors.Is(err, hapax.ErrTagNotFound) && isMoving(these, code) {
-			mark, err = top(these)+1, nil
-		}
-		if err != nil {
-			return err
-		}
-		for _, r := range these {
-			if r.by != "" && r.by != code {
-				continue
+		return s.alone(ctx, func(held turn) error {
+			rows, err := s.all(ctx)
+			these := rows[m.Tag.Name]
+			if err == nil { // another store's move may have come after the plan
+				err = notOurs(these, store)
 			}
-			if err := s.dbs[r.db].reopen(ctx, r, mark-1); err != nil {
+			if err != nil || !isClosed(these) {
 				return err
 			}
-		}
-		m.Before, m.After, m.Closed = mark, mark-1, false
-		return nil
+			// Before the rows are opened: at no time do both issue its numbers.
+			mark, err := moves.Withdraw(ctx, target, m.Tag.Name)
+			if errors.Is(err, hapax.ErrTagNotFound) && !isMoved(these) {
+				mark, err = top(these)+1, nil
+			}
+			if err != nil {
+				return err
+			}
+			for _, r := range these {
+				if err := s.dbs[r.db].reopen(ctx, held[r.db], r, mark-1); err != nil {
+					return err
+				}
+			}
+			m.Before, m.After, m.Closed = mark, mark-1, false
+			return nil
+		})
 	}, progress)
 }
 
-func (db *database) reopen(ctx context.Context, r placed, maxID int64) error {
+func (db *database) reopen(ctx context.Context, conn *sql.Conn, r placed, maxID int64) error {
 	limited, cancel := db.Limit(ctx)
 	defer cancel()
-	_, err := db.SQL.ExecContext(limited, "UPDATE tiny_id_info SET biz_type = ?, max_id = GREATEST(max_id, ?), version = version + 2 WHERE id = ?", r.bizType, maxID, r.id)
+	_, err := conn.ExecContext(limited, "UPDATE tiny_id_info SET biz_type = ?, max_id = GREATEST(max_id, ?), version = version + 2 WHERE id = ?", r.bizType, maxID, r.id)
 	// The trigger goes last: without it TinyID would go on from the old max_id.
 	if err == nil && r.fence == trigger {
 		for _, prefix := range []string{movingTrigger, movedTrigger} {
-			if _, err2 := db.SQL.ExecContext(limited, fmt.Sprintf("DROP TRIGGER IF EXISTS %s%d", prefix, r.id)); err == nil {
+			if _, err2 := conn.ExecContext(limited, fmt.Sprintf("DROP TRIGGER IF EXISTS %s%d", prefix, r.id)); err == nil {
 				err = err2
 			}
 		}
 	}
 	var now row
 	if err == nil {
-		err = now.scan(db.SQL.QueryRowContext(limited, "SELECT "+columns+" FROM tiny_id_info WHERE id = ?", r.id).Scan)
+		err = now.scan(conn.QueryRowContext(limited, "SELECT "+columns+" FROM tiny_id_info WHERE id = ?", r.id).Scan)
 	}
 	if err == nil && (now.bizType != r.bizType || now.maxID < maxID) || errors.Is(err, sql.ErrNoRows) {
 		err = fmt.Errorf("%w: row %q of tiny_id_info has changed meanwhile: repeat", hapax.ErrInvalidArgument, r.bizType)

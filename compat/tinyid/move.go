@@ -78,15 +78,14 @@ func PlanMoves(ctx context.Context, s *Store, target moves.Target, o MoveOptions
 	if err != nil {
 		return nil, err
 	}
-	code := codeOf(store)
 	var defs []hapax.Tag
 	var others []Move
 	for _, bizType := range slices.Sorted(maps.Keys(rows)) {
-		if ofAnother(rows[bizType], code) {
-			others = append(others, Move{Tag: hapax.Tag{Name: bizType}, Reason: errOfAnother(bizType)})
+		if err := notOurs(rows[bizType], store); err != nil {
+			others = append(others, Move{Tag: hapax.Tag{Name: bizType}, Closed: closed(rows[bizType]), Closes: closes(rows[bizType]), Reason: err})
 			continue
 		}
-		if closed(rows[bizType]) && !isMoving(rows[bizType], code) {
+		if closed(rows[bizType]) && isMoved(rows[bizType]) {
 			m, err := moves.PlanClosed(ctx, target, bizType, closes(rows[bizType]))
 			if err != nil {
 				return nil, err
@@ -116,41 +115,101 @@ func ApplyMoves(ctx context.Context, s *Store, target moves.Target, all []Move, 
 		if m.Closed {
 			return nil
 		}
-		store, err := target.StoreID(ctx)
+		return s.move(ctx, target, m, o.Margin)
+	}, o.Progress)
+}
+
+// move moves one biz_type.
+func (s *Store) move(ctx context.Context, target moves.Target, m *Move, margin int64) error {
+	store, err := target.StoreID(ctx)
+	if err != nil {
+		return err
+	}
+	name, opens := m.Tag.Name, false
+	err = s.alone(ctx, func(held turn) error {
+		rows, err := s.all(ctx)
+		if err == nil { // another command may have come after the plan
+			err = notOurs(rows[name], store)
+		}
+		if err == nil {
+			err = s.closeRows(ctx, held, rows[name], codeOf(store))
+		}
+		if err == nil {
+			rows, err = s.all(ctx) // nothing moves them now
+		}
+		these := rows[name]
+		if err == nil {
+			err = s.stillOurs(name, these, store)
+		}
 		if err != nil {
 			return err
 		}
-		if err := s.closeRows(ctx, m.Tag.Name, codeOf(store)); err != nil {
-			return err
+		m.Closes = closes(these)
+		if !slices.ContainsFunc(these, func(r placed) bool { return !r.moved }) { // another command was faster
+			done, err := moves.PlanClosed(ctx, target, name, m.Closes)
+			m.After = done.After
+			return errors.Join(err, done.Reason)
 		}
-		rows, err := s.all(ctx) // nothing moves them now
-		if err != nil {
-			return err
-		}
-		def, err := merge(rows[m.Tag.Name], len(s.dbs), o.Margin)
+		def, err := merge(these, len(s.dbs), margin)
 		if err == nil {
 			def, err = def.WithDefaults()
 		}
 		if err != nil {
-			return fmt.Errorf("%w: its rows are closed already; correct them and repeat, or open them with --undo", err)
+			return shutAlready(err)
 		}
 		def.Mark = max(def.Mark, m.Tag.Mark)
 		def.Start = def.Mark
-		m.Tag = def
+		m.Tag, opens = def, true
 		if err := moves.Create(ctx, target, m); err != nil {
+			return shutAlready(err)
+		}
+		return s.finish(ctx, held, these)
+	})
+	if err != nil && opens {
+		err = errors.Join(err, s.retract(ctx, target, store, name))
+	}
+	m.Closed = err == nil
+	return err
+}
+
+func shutAlready(err error) error {
+	return fmt.Errorf("%w: its rows are closed already; correct that and repeat, or open them with --undo", err)
+}
+
+// stillOurs refuses rows that were closed for a store, and are not any more.
+func (s *Store) stillOurs(bizType string, rows []placed, store string) error {
+	if len(rows) == 0 || !closed(rows) {
+		return errChanged(bizType)
+	}
+	return notOurs(rows, store)
+}
+
+// retract deletes the tag of a move that failed while it was opened, if its rows are not all closed for
+// the store any more: the lock was lost with a connection, and the way back came before the tag.
+func (s *Store) retract(ctx context.Context, target moves.Target, store, bizType string) (verdict error) {
+	ctx = context.WithoutCancel(ctx)
+	_ = s.alone(ctx, func(turn) error { // if it fails, the error of the move tells
+		rows, err := s.all(ctx)
+		if err != nil {
 			return err
 		}
-		m.Closed, m.Closes = true, closes(rows[m.Tag.Name])
-		return s.finish(ctx, rows[m.Tag.Name])
-	}, o.Progress)
+		if verdict = s.stillOurs(bizType, rows[bizType], store); verdict != nil {
+			_, err := moves.Withdraw(ctx, target, bizType)
+			if !errors.Is(err, hapax.ErrTagNotFound) {
+				verdict = errors.Join(verdict, err)
+			}
+		}
+		return nil
+	})
+	return verdict
 }
 
 // placed is a row, and the database that it is in.
 type placed struct {
 	row
-	db    int
-	fence fence  // by which it is closed
-	by    string // the code of the store that it is being moved to; empty once that is over
+	closing
+
+	db int
 }
 
 // top returns the highest max_id of rows.
@@ -169,7 +228,7 @@ func (s *Store) all(ctx context.Context) (map[string][]placed, error) {
 	for i, db := range s.dbs {
 		limited, cancel := db.Limit(ctx)
 		rows, err := db.rows(limited)
-		triggered := map[int64]string{}
+		triggered := map[int64]closing{}
 		if err == nil {
 			triggered, err = db.triggered(limited)
 		}
@@ -179,10 +238,8 @@ func (s *Store) all(ctx context.Context) (map[string][]placed, error) {
 		}
 		for _, r := range rows {
 			p := placed{row: r, db: i}
-			if name, by, ok := cutName(r.bizType); ok {
-				p.bizType, p.by, p.fence = name, by, renamed
-			} else if by, ok := triggered[r.id]; ok {
-				p.by, p.fence = by, trigger
+			if p.bizType, p.closing = cutName(r.bizType); p.fence == open {
+				p.closing = triggered[r.id]
 			}
 			found[p.bizType] = append(found[p.bizType], p)
 		}

@@ -58,6 +58,8 @@ func TestStore(t *testing.T) {
 		"tokens":        testTokens,
 		"moves":         testMoves,
 		"two stores":    testTwoStores,
+		"nameless":      testNameless,
+		"several":       testSeveral,
 		"killed move":   testKilledMove,
 		"trigger":       testMoveByTrigger,
 

@@ -216,7 +216,7 @@ func NotOurs(what, of, store string) error {
 	if of == store {
 		return nil
 	}
-	return fmt.Errorf("%w: %s was closed for hapax store %s, which issues its numbers, and this is store %s: give the command that store; if it is lost, put it back from a backup, under its own ID",
+	return fmt.Errorf("%w: %s was closed for another store, %s, and this is store %s: give the command that one; if it is lost, put it back from a backup, under its own ID",
 		hapax.ErrInvalidArgument, what, of, store)
 }
 
