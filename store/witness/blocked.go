@@ -36,9 +36,17 @@ type owedLine struct {
 	Def def `json:"def,omitzero"`
 }
 
-// surer returns one of two definitions of different kinds: that of the account that knows the line further.
-// The other one may have been learnt from the row that blocks the line, when no account knew better.
+// surer returns one of two definitions of a line that differ. Of the same kind it is that whose numbers lie
+// further apart: whoever issues every number may issue another region's, and whoever issues every second one
+// only leaves some out. Of different kinds it is that of the account that knows the line further. The other
+// one may have been learnt from the row that blocks the line, when no account knew better.
 func (o owedLine) surer(other owedLine) def {
+	if o.Def.Kind == other.Def.Kind && o.Def.Pool == other.Def.Pool && o.Def.Delta != other.Def.Delta {
+		if other.Def.Delta > o.Def.Delta {
+			return other.Def
+		}
+		return o.Def
+	}
 	if other.Mark > o.Mark {
 		return other.Def
 	}
@@ -185,11 +193,14 @@ func (all owedLines) newTo(known record) (pairs map[string]Pair, defs map[string
 	pairs, defs = all.above(known), map[string]def{}
 	for line, o := range all {
 		was := owedLine{known.Lines[line], known.Defs[line]}
-		if was.Def.isAnother(o.Def) && o.surer(was) == o.Def {
-			pairs[line] = o.Pair
+		d := o.Def
+		if _, ok := known.Lines[line]; ok && was.Def.isAnother(d) {
+			if d = o.surer(was); d == o.Def {
+				pairs[line] = was.Pair.max(o.Pair)
+			}
 		}
 		if _, ok := pairs[line]; ok {
-			defs[line] = o.Def
+			defs[line] = d
 		}
 	}
 	return pairs, defs

@@ -337,3 +337,53 @@ func TestLearntFromARowOfAnotherKind(t *testing.T) {
 		})
 	}
 }
+
+// A node that has learnt of a tag from a row with other numbers, and was granted more of them than
+// anybody before, takes the word of those who knew it with numbers further apart: the others may be
+// another region's.
+func TestLearntFromARowOfOtherNumbers(t *testing.T) {
+	for _, goesBack := range []bool{false, true} {
+		t.Logf("the store goes back: %t", goesBack)
+		world(t, func(t *testing.T, f *fleet) {
+			a := f.start("a")
+			f.serve(12*time.Second, a)
+			f.create("good")
+			if _, err := f.store.CreateTag(t.Context(), hapax.Tag{Name: "odd", Delta: 2, Remainder: 1}, hapax.CreateExplicit); err != nil {
+				t.Fatal(err)
+			}
+			a.must("odd", 500)
+			a.must("good", 10)
+			a.stop()
+			before := f.edit("odd", []byte(`{"kind":"segment","start":1,"step":10,"min_step":10,"max_step":1000,"delta":1,"mark":2001}`))
+			b := f.start("b")
+			f.serve(12*time.Second, b)
+			b.must("odd", 500)
+			if goesBack {
+				time.Sleep(2 * time.Second)
+				backup := f.store.Snapshot()
+				b.must("good", 1000)
+				b.stop()
+				f.store.Restore(backup)
+				b.start()
+			}
+			a.start()
+			f.serve(40*time.Second, a, b)
+			a.blocked("odd")
+			f.owes("tag/odd", `"delta":2,"rem":1`)
+			f.until("that b knows it, too", func() bool { _, err := b.Tag(t.Context(), "odd"); return errors.Is(err, hapax.ErrStoreCorrupt) })
+			for _, m := range []*machine{a, b} {
+				m.must("good", 10)
+				m.blocked("odd")
+			}
+			if !goesBack {
+				f.neverFenced()
+			}
+			f.owes("tag/odd", `"m":2501`)
+			f.edit("odd", before)
+			f.until("that odd is mended", func() bool { return a.take("odd", 10) == nil && b.take("odd", 10) == nil })
+			if odd := f.tag("odd"); odd.Delta != 2 || odd.Remainder != 1 || odd.Mark < 2501 {
+				t.Errorf("the tag is %+v", odd)
+			}
+		})
+	}
+}

@@ -66,6 +66,7 @@ var broken = []twins.Twin{
 	{"a row of other numbers is one of another kind", "lines.go", "d.Delta != now.Delta || d.Remainder != now.Remainder", `(d.Delta != now.Delta || d.Remainder != now.Remainder) && !twin("numbers")`, "TestUnreadableRow"},
 	{"... of which nothing is granted, of another kind", "allocate.go", "m.Err = g.asBefore(m.Tag); m.Err == nil", `m.Err = g.asBefore(m.Tag); m.Err == nil || twin("granted kind")`, "TestRowOfAnotherKind"},
 	{"... by the word of who knew the tag, of another kind", "blocked.go", "if other.Mark > o.Mark {", `if (other.Mark > o.Mark) != twin("surer") {`, "TestLearntFromARowOfAnotherKind"},
+	{"... of other numbers by the word of who knew them further apart", "blocked.go", "o.Def.Delta != other.Def.Delta {", `o.Def.Delta != other.Def.Delta && !twin("apart") {`, "TestLearntFromARowOfOtherNumbers"},
 	{"somebody reads", "read.go", "&& (reader || !m.watches)", `&& (reader && !twin("reader") || !m.watches)`, "TestCrashIsSurveyed"},
 	{"the next reads where the reader stands still", "read.go", "now-w.since <= waitOf(at.every(g.opts))", `now-w.since <= waitOf(at.every(g.opts)) || twin("office")`, "TestNextReads"},
 	{"a store that shows nothing with a beat is looked at", "read.go", "err = g.peek(ctx, s, watched)", `if !twin("peek") { err = g.peek(ctx, s, watched) }`, "TestIdleFleetReadsLittle"},

@@ -384,8 +384,10 @@ func (g *Guarded) catchUp(ctx context.Context, s store, d *decision, id string) 
 		// In one change: a half of it would make the store look behind, or hide that it is.
 		b.Store, b.Decision, b.Joins, b.Compacted, b.Latch = id, &d.decisionID, d.Joins, d.Joins, &latch{}
 		b.Lines, b.Defs = have.pairs, have.defsFor(before) // from now on it attests for all that had joined
-		for line, p := range owed.above(before) {
-			b.Lines[line] = b.Lines[line].max(p)
+		// With their definitions: those that were read may be of the row that blocks the line.
+		pairs, defs := owed.newTo(before)
+		for line, p := range pairs {
+			b.Lines[line], b.Defs[line] = b.Lines[line].max(p), defs[line]
 		}
 		return nil
 	})

@@ -138,6 +138,44 @@ func TestLearnsTheSurerKind(t *testing.T) {
 	}
 }
 
+// Of numbers of a line that differ those count that lie further apart, whoever knows more of them, in
+// whatever order they are heard, and also where they are owed.
+func TestLearnsTheSurerNumbers(t *testing.T) {
+	const line = "tag/t"
+	odd := def{Delta: 2, Remainder: 1}
+	for _, other := range []def{{}, {Delta: 2}, {Delta: 4, Remainder: 1}} {
+		want := odd
+		if other.Delta != 2 {
+			want = []def{odd, other}[other.Delta/4]
+		}
+		for _, further := range []def{odd, other} {
+			if other.Delta == odd.Delta { // neither is safe for the other one's region
+				want = further
+			}
+			less, more := owedLine{Pair{1, 5}, odd}, owedLine{Pair{1, 9}, other}
+			if further == odd {
+				less, more = owedLine{Pair{1, 5}, other}, owedLine{Pair{1, 9}, odd}
+			}
+			for _, told := range [][]owedLine{{less, more}, {more, less}} {
+				a := &account{lines: newLines()}
+				for _, o := range told {
+					a.learn(map[string]Pair{line: o.Pair}, map[string]def{line: o.Def})
+				}
+				if got := a.lines.defs[line]; got != want || a.lines.pairs[line] != more.Pair {
+					t.Errorf("told of %+v: %+v, %v; want %+v", told, got, a.lines.pairs[line], want)
+				}
+				known := record{Lines: map[string]Pair{line: told[0].Pair}, Defs: map[string]def{line: told[0].Def}}
+				pairs, defs := owedLines{line: told[1]}.newTo(known)
+				maps.Copy(known.Lines, pairs)
+				maps.Copy(known.Defs, defs)
+				if got := known.Defs[line]; got != want || known.Lines[line] != more.Pair {
+					t.Errorf("owed after %+v: %+v, %v; want %+v", told, got, known.Lines[line], want)
+				}
+			}
+		}
+	}
+}
+
 // What a process says arrives as it is, in however many parts it stands in the store, and
 // not at all where a part is missing or of an earlier account.
 func TestEvidenceArrivesWhole(t *testing.T) {
