@@ -428,7 +428,7 @@ func (fs *floors) readFloors(ctx context.Context, t hapax.Tag, given define.Extr
 		if t.Kind == hapax.KindSegment {
 			least = most + 1
 		} else {
-			layout, err := fs.frozenLayout(ctx, t.Pool)
+			layout, err := fs.layoutNow(ctx, t.Pool)
 			if errors.Is(err, hapax.ErrPoolNotFound) {
 				layout, err = fs.opts.layoutOf(t.Pool)
 			}

@@ -20,11 +20,14 @@ import (
 type layouts struct {
 	*core
 
-	mu     sync.Mutex              // guards frozen; never held while waiting
-	frozen map[string]hapax.Layout // by pool
+	mu      sync.Mutex              // guards the fields below; never held while waiting
+	frozen  map[string]hapax.Layout // by pool
+	settled map[string]hapax.Layout // those of pools of which a worker ID was used, which never change again
 }
 
-func newLayouts(c *core) *layouts { return &layouts{core: c, frozen: map[string]hapax.Layout{}} }
+func newLayouts(c *core) *layouts {
+	return &layouts{core: c, frozen: map[string]hapax.Layout{}, settled: map[string]hapax.Layout{}}
+}
 
 // seen returns a pool's frozen layout, if it was read.
 func (l *layouts) seen(pool string) (hapax.Layout, bool) {
@@ -44,6 +47,31 @@ func (l *layouts) forget(pool string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.frozen, pool)
+	delete(l.settled, pool)
+}
+
+// settleLayout notes the layout of a pool of which a worker ID is in use.
+func (l *layouts) settleLayout(pool string, layout hapax.Layout) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.settled[pool], l.frozen[pool] = layout, layout
+}
+
+// forgetGone forgets what was known before the pools were read, and is not among them. A pool that is gone
+// was never used.
+func (l *layouts) forgetGone(before map[string]hapax.Layout, pools []driver.Pool) {
+	for _, p := range pools {
+		if !p.Deleted {
+			delete(before, p.Name)
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for name, layout := range before {
+		if _, used := l.settled[name]; !used && l.frozen[name] == layout {
+			delete(l.frozen, name)
+		}
+	}
 }
 
 // layoutKnown returns a pool's layout, and the zero Layout for no pool.
@@ -73,12 +101,34 @@ func (l *layouts) frozenLayout(ctx context.Context, pool string) (hapax.Layout, 
 	return layout, nil
 }
 
-// learnPools reads the frozen layouts, which never change again.
+// layoutNow is frozenLayout for what counts ticks by it: a pool of which no worker ID was used may have
+// been deleted, and made anew with another layout, since this node has read it.
+func (l *layouts) layoutNow(ctx context.Context, pool string) (hapax.Layout, error) {
+	l.mu.Lock()
+	layout, ok := l.settled[pool]
+	l.mu.Unlock()
+	if ok {
+		return layout, nil
+	}
+	if err := l.learnPools(ctx); err != nil {
+		return hapax.Layout{}, err
+	}
+	if layout, ok = l.seen(pool); !ok {
+		return layout, fmt.Errorf("%w: %q", hapax.ErrPoolNotFound, pool)
+	}
+	return layout, nil
+}
+
+// learnPools reads the frozen layouts.
 func (l *layouts) learnPools(ctx context.Context) error {
+	l.mu.Lock()
+	before := maps.Clone(l.frozen)
+	l.mu.Unlock()
 	pools, err := l.store.Pools(ctx)
 	if err != nil {
 		return err
 	}
+	l.forgetGone(before, pools)
 	for _, p := range pools {
 		if err := l.opts.checkPool(p); err != nil {
 			l.store.Note(watch.Pool(p.Name), err)

@@ -96,6 +96,18 @@ func (ls *leases) acquireWorker(ctx context.Context, req hapax.AcquireRequest) (
 	if err != nil {
 		return hapax.Lease{}, err
 	}
+	lease, err := ls.acquireAs(ctx, req, layout)
+	if errors.Is(err, hapax.ErrLayoutMismatch) { // the pool may be another one than when this node read it
+		now, nowErr := admin(ctx, ls.core, func(ctx context.Context) (hapax.Layout, error) { return ls.layoutNow(ctx, req.Pool) })
+		if nowErr == nil && now != layout {
+			return ls.acquireAs(ctx, req, now)
+		}
+	}
+	return lease, err
+}
+
+// acquireAs leases a worker ID of a pool that has the layout.
+func (ls *leases) acquireAs(ctx context.Context, req hapax.AcquireRequest, layout hapax.Layout) (_ hapax.Lease, err error) {
 	if !req.Layout.IsZero() && req.Layout != layout {
 		return hapax.Lease{}, fmt.Errorf("%w: pool %q has %s, the caller asks for %s", hapax.ErrLayoutMismatch, req.Pool, layout, req.Layout)
 	}
@@ -117,6 +129,7 @@ func (ls *leases) acquireWorker(ctx context.Context, req hapax.AcquireRequest) (
 	lease, err := admin(ctx, ls.core, func(ctx context.Context) (hapax.Lease, error) { return ls.store.AcquireWorker(ls.leased(ctx), req) })
 	settle(lease, err == nil)
 	if err == nil {
+		ls.settleLayout(req.Pool, layout)
 		ls.holders.note(lease)
 	}
 	return lease, err
@@ -124,7 +137,7 @@ func (ls *leases) acquireWorker(ctx context.Context, req hapax.AcquireRequest) (
 
 // ExtendWorker extends a client's lease, by the layout that the store has frozen. ErrLeaseLost.
 func (ls *leases) ExtendWorker(ctx context.Context, lease hapax.Lease, _ hapax.Layout, term hapax.Term) (hapax.Lease, error) {
-	layout, err := admin(ctx, ls.core, func(ctx context.Context) (hapax.Layout, error) { return ls.frozenLayout(ctx, lease.Pool) })
+	layout, err := admin(ctx, ls.core, func(ctx context.Context) (hapax.Layout, error) { return ls.layoutNow(ctx, lease.Pool) })
 	if err != nil {
 		return lease, err
 	}
@@ -136,6 +149,7 @@ func (ls *leases) ExtendWorker(ctx context.Context, lease hapax.Lease, _ hapax.L
 	})
 	switch {
 	case err == nil:
+		ls.settleLayout(lease.Pool, layout)
 		auth.FromContext(ctx).NoteLease(extended)
 		ls.holders.note(extended)
 	case isRefused(err):

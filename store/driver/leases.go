@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -223,6 +224,9 @@ func (l Leases) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (ha
 		// The pool may have been deleted, and created with another layout, since
 		// it was looked at.
 		if err := l.freezePool(ctx, req.Pool, req.Layout.String()); err != nil {
+			if old.raw == nil && errors.Is(err, hapax.ErrLayoutMismatch) {
+				err = errors.Join(err, l.takeBack(ctx, next))
+			}
 			return hapax.Lease{}, err
 		}
 		return hapax.Lease{
@@ -231,6 +235,18 @@ func (l Leases) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (ha
 		}, nil
 	}
 	return hapax.Lease{}, lostRaces("pool", req.Pool)
+}
+
+// takeBack ends the first lease of a worker of which nothing was used, and whose mark counts the ticks of
+// a layout that its pool does not have any more: by those of the other one it may be centuries ahead. The
+// token is raised as by a seal, so that the row is not behind itself.
+func (l Leases) takeBack(ctx context.Context, w worker) error {
+	w.raw = w.encode()
+	next := w
+	next.Mark, next.From, next.keyHash, next.Expires = 0, 0, "", time.UnixMilli(0)
+	next.Token++
+	_, err := l.swap(ctx, w, next) // not done: somebody has changed the row meanwhile
+	return err
 }
 
 // candidates returns the existing rows among the worker IDs that may be used.

@@ -15,14 +15,16 @@ import (
 
 // A pool that is deleted, and created with another layout, while a worker of it is
 // acquired, is not served with the layout that it had: the same number would mean
-// another worker and another time.
+// another worker and another time. The worker ID is as good as any for the pool that is there now, in
+// whose ticks the mark would lie in another age.
 func TestPoolMadeAnewWhileAcquiring(t *testing.T) {
+	const other = "time:31,worker:10,sequence:22,unit=1s,epoch=1970-01-01T00:00:00Z"
 	store := memstore.New()
 	link := storetest.NewFaults(store)
 	once := sync.OnceFunc(func() {
 		_, err := store.DeletePool(t.Context(), "p")
 		if err == nil {
-			_, err = store.CreatePool(t.Context(), "p", "time:40,worker:11,sequence:12,epoch=0s")
+			_, err = store.CreatePool(t.Context(), "p", other)
 		}
 		if err != nil {
 			t.Error(err)
@@ -38,12 +40,20 @@ func TestPoolMadeAnewWhileAcquiring(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lease, err := driver.LeasesIn(link).AcquireWorker(t.Context(), hapax.AcquireRequest{
-		Pool: "p", Layout: layout, Workers: hapax.WorkerRange{Lo: 0, Hi: 4}, Holder: "me",
-		Term: hapax.Term{Now: time.UnixMilli(0), Length: 100 * time.Millisecond, TTL: time.Hour},
-	})
+	req := hapax.AcquireRequest{
+		Pool: "p", Layout: layout, Workers: hapax.WorkerRange{Lo: 3, Hi: 4}, Holder: "me",
+		Term: hapax.Term{Now: time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC), Length: 100 * time.Millisecond, TTL: time.Hour},
+	}
+	lease, err := driver.LeasesIn(link).AcquireWorker(t.Context(), req)
 	if !errors.Is(err, hapax.ErrLayoutMismatch) {
 		t.Errorf("acquired %+v, error %v; want ErrLayoutMismatch", lease, err)
+	}
+	if req.Layout, err = hapax.ParseLayout(other); err != nil {
+		t.Fatal(err)
+	}
+	req.Holder = "another"
+	if lease, err = store.AcquireWorker(t.Context(), req); err != nil || lease.Grant.Lo != req.Term.Now.Unix() || lease.Token < 2 {
+		t.Errorf("with the other layout: %+v, error %v", lease, err)
 	}
 }
 
