@@ -29,6 +29,7 @@ import (
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/plan"
 	"github.com/hapax-id/hapax/store/sqlstore/mysqlstore"
+	"github.com/hapax-id/hapax/strategy"
 )
 
 // serveCompat runs a server with a compat section on free ports until the test ends.
@@ -322,6 +323,13 @@ func TestForeignTables(t *testing.T) {
 		}
 		if _, id := get(t, doorAt(t, s, "compat.vesta.http"), "/genid"); explain(t, doorAt(t, s, "compat.vesta.http"), id)["machine"] != 924 {
 			t.Errorf("%s is not of machine 924", id)
+		}
+		// The generators beside this server have worker IDs of the same pool from the same table.
+		for pool, table := range map[string]string{"uidgen": "WORKER_NODE", "vesta": "DB_MACHINE_ID_PROVIDER"} {
+			lease, err := s.service.AcquireWorker(t.Context(), hapax.AcquireRequest{Pool: pool, Holder: "hold", Term: hapax.Term{Length: time.Minute}})
+			if !errors.Is(err, strategy.ErrRejected) || !strings.Contains(err.Error(), table) {
+				t.Errorf("pool %s leases worker ID %d, which %s may give another program: %v", pool, lease.Worker, table, err)
+			}
 		}
 		stop()
 	}

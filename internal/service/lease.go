@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hapax-id/hapax"
@@ -11,6 +12,7 @@ import (
 	"github.com/hapax-id/hapax/internal/service/auth"
 	"github.com/hapax-id/hapax/internal/service/define"
 	"github.com/hapax-id/hapax/internal/service/watch"
+	"github.com/hapax-id/hapax/strategy"
 )
 
 // maxLeaseTime bounds what a client may ask for at once, which is as much as what
@@ -115,6 +117,9 @@ func (ls *leases) acquireAs(ctx context.Context, req hapax.AcquireRequest, layou
 	if req.Workers == (hapax.WorkerRange{}) {
 		req.Workers.Hi = layout.Workers()
 	}
+	if req, err = ls.lent(req); err != nil {
+		return hapax.Lease{}, err
+	}
 	if err := hapax.ValidateName("holder", req.Holder); err != nil {
 		return hapax.Lease{}, err
 	}
@@ -133,6 +138,24 @@ func (ls *leases) acquireAs(ctx context.Context, req hapax.AcquireRequest, layou
 		ls.holders.note(lease)
 	}
 	return lease, err
+}
+
+// lent narrows a request to the worker IDs of the pool that nobody else gives out.
+func (ls *leases) lent(req hapax.AcquireRequest) (hapax.AcquireRequest, error) {
+	c := ls.opts.Pools[req.Pool]
+	if c.others == "" {
+		return req, nil
+	}
+	if c.lends.Len() <= 0 {
+		return req, fmt.Errorf("%w: %s gives out the worker IDs of pool %q, also to programs that the store knows nothing of, so none is leased: take another pool", strategy.ErrRejected, c.others, req.Pool)
+	}
+	asked, among := req.Workers, len(req.Among) > 0
+	req.Workers = hapax.WorkerRange{Lo: max(asked.Lo, c.lends.Lo), Hi: min(asked.Hi, c.lends.Hi)}
+	req.Among = slices.DeleteFunc(slices.Clone(req.Among), func(id int64) bool { return !c.lends.Contains(id) })
+	if req.Workers.Len() <= 0 || among && len(req.Among) == 0 {
+		return req, outOfRange("workers", fmt.Sprintf("[%d, %d)", asked.Lo, asked.Hi), fmt.Sprintf("worker IDs from %d to %d, since the others are those of %s", c.lends.Lo, c.lends.Hi-1, c.others))
+	}
+	return req, nil
 }
 
 // ExtendWorker extends a client's lease, by the layout that the store has frozen. ErrLeaseLost.

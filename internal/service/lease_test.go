@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"path/filepath"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/storetest"
 	"github.com/hapax-id/hapax/store/witness"
+	"github.com/hapax-id/hapax/strategy"
 )
 
 func openWitness(t *testing.T) *witness.Witness {
@@ -65,6 +67,41 @@ func guardedBubble(t *testing.T, opts Options, f func(t *testing.T, s *Service, 
 	synctest.Test(t, func(t *testing.T) {
 		store := storetest.NewFaults(memstore.New())
 		f(t, open(t, joined(t, guard(t, store, w)), opts), store, w)
+	})
+}
+
+// Where others give out worker IDs of a pool too, clients are leased the rest.
+func TestClientsLeaseWhatNobodyElseGivesOut(t *testing.T) {
+	pools := map[string]PoolConfig{
+		"none": PoolConfig{Workers: "7"}.Lending(hapax.WorkerRange{}, "a table"),
+		"some": PoolConfig{}.Lending(hapax.WorkerRange{Lo: 17, Hi: 20}, "a tree"),
+		"all":  {},
+	}
+	guardedBubble(t, Options{Pools: pools}, func(t *testing.T, s *Service, _ *storetest.Faults, _ *witness.Witness) {
+		for _, tt := range []struct {
+			pool    string
+			workers hapax.WorkerRange
+			among   []int64
+			want    int64
+			err     error
+		}{
+			{"all", hapax.WorkerRange{}, nil, 0, nil},
+			{"some", hapax.WorkerRange{}, nil, 17, nil},
+			{"some", hapax.WorkerRange{Lo: 0, Hi: 1024}, nil, 18, nil},
+			{"some", hapax.WorkerRange{Lo: 3, Hi: 1024}, []int64{3, 19, 20}, 19, nil},
+			{"some", hapax.WorkerRange{Lo: 0, Hi: 1024}, nil, 0, hapax.ErrNoWorker},
+			{"some", hapax.WorkerRange{Lo: 0, Hi: 17}, nil, 0, hapax.ErrInvalidArgument},
+			{"some", hapax.WorkerRange{Lo: 0, Hi: 1024}, []int64{16, 20}, 0, hapax.ErrInvalidArgument},
+			{"none", hapax.WorkerRange{}, nil, 0, strategy.ErrRejected},
+			{"none", hapax.WorkerRange{Lo: 7, Hi: 8}, nil, 0, strategy.ErrRejected},
+		} {
+			lease, err := s.AcquireWorker(t.Context(), hapax.AcquireRequest{
+				Pool: tt.pool, Workers: tt.workers, Among: tt.among, Holder: rand.Text(), Term: hapax.Term{Length: time.Minute},
+			})
+			if !errors.Is(err, tt.err) || tt.err == nil && lease.Worker != tt.want {
+				t.Errorf("pool %s, workers %v, among %v: worker ID %d, %v; want %d, %v", tt.pool, tt.workers, tt.among, lease.Worker, err, tt.want, tt.err)
+			}
+		}
 	})
 }
 

@@ -233,6 +233,17 @@ type PoolConfig struct {
 
 	// Fields are the values of the layout's constant fields, by name; default 0 each.
 	Fields map[string]int64 `yaml:"fields" json:"fields,omitempty"`
+
+	lends  hapax.WorkerRange // if others is set
+	others string
+}
+
+// Lending returns the configuration of a pool of whose worker IDs only some may be leased to clients,
+// where others give out the rest, to programs that the store knows nothing of. The empty range stands
+// for none.
+func (c PoolConfig) Lending(ids hapax.WorkerRange, others string) PoolConfig {
+	c.lends, c.others = ids, others
+	return c
 }
 
 // Validate checks everything that can be judged without a store. Errors name

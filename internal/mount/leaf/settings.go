@@ -167,13 +167,15 @@ func (l *Settings) Mount(p *mount.Plan) (mount.Mount, error) {
 	}
 	switch l.source(l.Tree) {
 	case own:
+		pool := nativePool()
 		if l.Workers != "" {
-			if _, err := service.ParseWorkers(l.Workers); err != nil {
+			ids, err := service.ParseWorkers(l.Workers)
+			if err != nil {
 				return nil, mount.Errorf(err, "compat.leaf.workers")
 			}
+			pool.Workers = l.Workers
+			pool = pool.Lending(ids, "Leaf")
 		}
-		pool := nativePool()
-		pool.Workers = l.Workers
 		return m, p.Define(name, Pool, pool)
 	case theirs:
 		if err := l.checkTree(); err != nil {

@@ -165,6 +165,6 @@ func (r *Settings) register(ctx context.Context, h *mount.Host) error {
 		maps.Copy(parts, pool.Parts)
 		pool.Parts = parts
 	}
-	h.Use[r.WorkerPool] = pool
+	h.Use[r.WorkerPool] = pool.Lending(hapax.WorkerRange{}, "the registry of workers")
 	return nil
 }

@@ -91,7 +91,7 @@ func (p part) Open(ctx context.Context, h *mount.Host) error {
 		pool := h.Use[uidgen.DefaultPool]
 		pool.Workers = strconv.FormatInt(id, 10)
 		pool.Grant, pool.MaxGrant = hapax.DefaultGrant, hapax.DefaultMaxGrant // no other start waits for the rest of a crashed one's time
-		h.Use[uidgen.DefaultPool] = pool
+		h.Use[uidgen.DefaultPool] = pool.Lending(hapax.WorkerRange{}, "WORKER_NODE")
 		return err
 	})
 	if err != nil {

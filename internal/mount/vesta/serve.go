@@ -67,7 +67,7 @@ func (p *part) Open(ctx context.Context, h *mount.Host) error {
 		h.Defer(func() error { release(); return nil })
 		pool := h.Use[name]
 		pool.Workers = strconv.FormatInt(id, 10)
-		h.Use[name] = pool
+		h.Use[name] = pool.Lending(hapax.WorkerRange{}, "DB_MACHINE_ID_PROVIDER")
 		return nil
 	})
 	if err != nil {
