@@ -23,7 +23,8 @@ const HAND_BACK = 1000; // milliseconds that an answer to a hand-back is waited 
 const debug = debuglog("hapax");
 const quiet = { debug, warn: debug };
 
-const states = new Set();
+const states = new Set(); // weak: what is in hand of clients that are there and not closed
+const gone = new FinalizationRegistry((ref) => states.delete(ref));
 
 /** What a process has in hand of a tag. */
 const newLine = (step) => ({
@@ -45,7 +46,9 @@ class State {
     this.lines = new Map();
     this.end = new AbortController();
     if (closed) this.end.abort();
-    states.add(new WeakRef(this));
+    this.ref = new WeakRef(this);
+    states.add(this.ref);
+    gone.register(this, this.ref);
     this.servers = new Servers(urls, options, store);
   }
 
@@ -146,6 +149,7 @@ class Client {
       state.end.abort();
       await state.release();
       state.servers.close();
+      states.delete(state.ref);
     })();
     return this.#closing;
   }
@@ -364,7 +368,7 @@ const closedError = () => new HapaxError("closed", "the client was closed", { fi
 
 // What is in hand when there is nothing left to do.
 process.on("beforeExit", () => {
-  for (const ref of states) ref.deref()?.release() ?? states.delete(ref);
+  for (const ref of states) ref.deref()?.release();
 });
 
 module.exports = { Client, HapaxError, Tag };

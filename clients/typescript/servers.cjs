@@ -6,7 +6,7 @@ const { once } = require("node:events");
 const http = require("node:http");
 const https = require("node:https");
 const { urlToHttpOptions } = require("node:url");
-const { Malformed, now } = require("./stretch.cjs");
+const { Malformed, now, text } = require("./stretch.cjs");
 
 const MAX_ANSWER = 64 << 20; // bytes
 const REST = 1000; // milliseconds for which a server that failed is asked last
@@ -92,6 +92,7 @@ class Servers {
         let error = e;
         if (e instanceof Malformed) error = new HapaxError("unavailable", `${server.name} answered with something else than numbers: ${e.message}`);
         if (!(error instanceof HapaxError) || error.final || error.status === 429 || error.status === 507) throw error;
+        this.preferred = (this.all.indexOf(server) + 1) % this.all.length; // else the time may never reach those after some that hang
         server.restsUntil = now() + Math.max(REST, error.retryAfter);
         soonest = Math.min(soonest, error.retryAfter);
         this.logger.warn(`hapax: ${server.name}: ${error.message}`);
@@ -141,7 +142,7 @@ function refusal(server, { status, headers }, answer) {
   if (typeof answer.code !== "string") return new HapaxError("unavailable", `${server.name} answered with status ${status}; is it a hapax server?`);
   const seconds = Number(headers["retry-after"] ?? 0);
   const retryAfter = seconds > 0 ? Math.min(1000 * seconds, MAX_RETRY_AFTER) : 0;
-  return new HapaxError(answer.code, String(answer.detail ?? answer.title ?? ""), { final: REFUSED.has(status), status, retryAfter });
+  return new HapaxError(answer.code, text(answer.detail) || text(answer.title), { final: REFUSED.has(status), status, retryAfter });
 }
 
 module.exports = { HapaxError, Servers, invalid };

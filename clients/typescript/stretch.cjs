@@ -55,17 +55,19 @@ function numbers(answer, asked) {
 }
 
 function integer(text) {
-  if (typeof text !== "string" || !/^[0-9]{1,19}$/.test(text)) throw new Malformed(`${JSON.stringify(text)} is no number`);
+  if (typeof text !== "string" || !/^[0-9]{1,19}$/.test(text)) throw new Malformed(`${String(JSON.stringify(text)).slice(0, 40)} is no number`);
   const n = BigInt(text);
   if (n < 1n || n > MAX_NUMBER) throw new Malformed(`${text} is no number`);
   return n;
 }
 
+const text = (value) => (typeof value === "string" ? value : ""); // String fails for some objects
+
 /** The numbers of an answer with their texts. */
 function codes(answer, asked) {
   const stretch = new Stretch(answer, asked, { clock: 0, wall: 0 });
-  if (!Array.isArray(answer.codes) || answer.codes.length !== stretch.count) throw new Malformed("codes");
-  return stretch.moveTo([], stretch.count).map((id, i) => ({ id, text: String(answer.codes[i]), period: String(answer.period ?? "") }));
+  if (!Array.isArray(answer.codes) || answer.codes.length !== stretch.count || !answer.codes.every((code) => typeof code === "string")) throw new Malformed("codes");
+  return stretch.moveTo([], stretch.count).map((id, i) => ({ id, text: answer.codes[i], period: text(answer.period) }));
 }
 
-module.exports = { Malformed, Stretch, codes, now };
+module.exports = { Malformed, Stretch, codes, now, text };

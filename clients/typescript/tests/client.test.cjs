@@ -4,7 +4,9 @@
 
 const assert = require("node:assert/strict");
 const { execFile } = require("node:child_process");
+const { once } = require("node:events");
 const { cpSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } = require("node:fs");
+const { createServer } = require("node:net");
 const { tmpdir } = require("node:os");
 const { join } = require("node:path");
 const { test } = require("node:test");
@@ -63,7 +65,7 @@ function altered(t, replacements) {
   }
   writeFileSync(join(dir, "index.cjs"), text);
   const twin = require(join(dir, "index.cjs"));
-  return (...args) => new twin.Client(...args);
+  return Object.assign((...args) => new twin.Client(...args), twin);
 }
 
 test("twin: no look at the process", () => {
@@ -201,6 +203,62 @@ test("who waits learns that the client was closed, and what comes then is handed
   await Promise.all([client.close(), client[Symbol.asyncDispose]()]);
   await waiting;
   assert.deepEqual((await server.requests("handback")).map(({ body }) => body.unused), [10]);
+});
+
+test("a closed client leaves nothing", async (t) => {
+  const make = altered(t, [["module.exports = {", "module.exports = { states,"]]);
+  const clients = Array.from({ length: 3 }, () => make("http://127.0.0.1:1"));
+  assert.equal(make.states.size, 3);
+  await Promise.all(clients.map((client) => client.close()));
+  assert.equal(make.states.size, 0);
+});
+
+test("servers that hang before one that answers", async (t) => {
+  const server = await started(t);
+  const sockets = [];
+  const hangs = createServer((socket) => sockets.push(socket)).listen(0, "127.0.0.1");
+  t.after(() => [...sockets, hangs].forEach((one) => (one.destroy ?? one.close).call(one)));
+  await once(hangs, "listening");
+  const url = `http://127.0.0.1:${hangs.address().port}`;
+  const [first, asked] = [[], []];
+  const { ask } = Servers.prototype;
+  const methods = {
+    ask(...args) {
+      first.push(this.preferred);
+      asked.push(ask.apply(this, args));
+      return asked.at(-1);
+    },
+  };
+  await patched(Servers, methods, async () => {
+    const client = new Client([url, url, ...server.servers], { deadline: 500, callTimeout: 300, ahead: false });
+    await assert.rejects(client.tag("orders").next(), { code: "unavailable" });
+    await Promise.allSettled(asked);
+    assert.equal(await client.tag("orders").next({ deadline: 60_000 }), 1n);
+    assert.notEqual(first.at(-1), 0, "its time never reaches the last");
+    await client.close();
+  });
+});
+
+test("answers without numbers", async (t) => {
+  const first = '"count":1,"first":"1","delta":"1","valid_for":60';
+  const bodies = [
+    "", "{", `{"a":${"[".repeat(100_000)}`, "{}", '{"count":1}', '{"count":"1","first":"1","delta":"1"}', '{"count":0,"ids":[]}', '{"count":11,"first":"1","delta":"1"}',
+    '{"count":1,"first":1,"delta":"1"}', '{"count":1,"first":"-1","delta":"1"}', '{"count":1,"first":"9223372036854775808","delta":"1"}', '{"count":1,"first":"0x1","delta":"1"}',
+    '{"count":2,"first":"9223372036854775807","delta":"1"}', '{"count":2,"first":"1","delta":"0"}', '{"count":2,"first":"5","delta":"-1"}', '{"count":2,"first":"1"}',
+    `{"count":1,"first":"${"9".repeat(100_000)}","delta":"1"}`, '{"count":2,"ids":["1"]}', '{"count":1,"ids":[1]}', '{"count":1,"ids":{"0":"1","length":1}}',
+    ...["-1", "[]", '"60"', "{}"].map((valid) => `{${first.replace("60", valid)}}`),
+  ];
+  const faults = bodies.map((body, i) => ({ at: i + 1, do: "answer", status: 200, body }));
+  faults.push({ at: faults.length + 1, do: "answer", status: 503, body: '{"code":"refill_pending","detail":{"toString":1}}' });
+  const server = await started(t, { servers: [{ faults }] });
+  const client = new Client(server.servers, { ...patient, ahead: false });
+  for (let done = 1; done <= faults.length; done++) {
+    const refused = (e) => e instanceof HapaxError && e.message.length < 300;
+    await assert.rejects(client.tag("orders").next({ deadline: 40 }), refused, faults[done - 1].body.slice(0, 99));
+    await server.ask(`/requests?done=${done}`);
+  }
+  assert.equal(await client.tag("orders").next(), 1n);
+  await client.close();
 });
 
 test("the program of the README", async (t) => {
