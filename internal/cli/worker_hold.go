@@ -44,6 +44,9 @@ At its start it removes a file that is left of a hold that was killed, and runs 
 FILE.lock, which stays, keeps the file from a second hold.
 
 Hold cannot stop a program that does not read the file again; exec can stop its command.
+A program that ends, and that is started again with the same worker ID, must not start before
+--ahead has passed: its last numbers may lie as far ahead of the clock. Give each program a
+hold of its own.
 ` + holdExitHelp,
 		Example: `  hapax worker hold --pool shop --file /run/ids/worker --on-lost 'pkill -TERM -x shop'`,
 		Args:    arguments(0, 0),
