@@ -36,6 +36,7 @@ func TestClientLeaves(t *testing.T) {
 	}
 	for name, leave := range map[string]func(net.Conn){
 		"closed": func(nc net.Conn) { _ = nc.Close() },
+		"half":   func(nc net.Conn) { _ = nc.(*net.TCPConn).CloseWrite() },
 		"reset":  func(nc net.Conn) { _ = nc.(*net.TCPConn).SetLinger(0); _ = nc.Close() },
 		"with something unread": func(nc net.Conn) {
 			_, _ = nc.Write([]byte("INCR x\r\n"))

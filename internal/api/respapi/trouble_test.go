@@ -94,6 +94,24 @@ func TestHalfClosed(t *testing.T) {
 	}
 }
 
+// What such a client would have to wait for is not answered: it counts as gone, as one that has left.
+func TestHalfClosedWaits(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux tells")
+	}
+	srv := newTestServer(t, testConfig{service: service.Options{MaxWait: patience.Long}})
+	reached, _ := holdTag(t, srv.store)
+	c := srv.dial(t)
+	c.send(frame("INCR", "slow"))
+	<-reached
+	if err := c.Conn.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.expectEnd(); got != "" {
+		t.Errorf("got %q", got)
+	}
+}
+
 func TestStandingStill(t *testing.T) {
 	idle := func(p *pace) { byHand(p); p.idle = 3 }
 	const slow = "-ERR Protocol error: the rest of a command did not come in time\r\n"
