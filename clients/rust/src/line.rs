@@ -30,7 +30,7 @@ impl Stretch {
         let valid = answer.get("valid_for").map_or(Some(0.0), Value::as_f64).filter(|seconds| *seconds >= 0.0).ok_or("valid_for")?;
         let number = |text: &Value| {
             let digits = text.as_str().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
-            digits.and_then(|text| text.parse::<i64>().ok()).filter(|n| *n > 0).ok_or_else(|| format!("{text} is no number"))
+            digits.and_then(|text| text.parse::<i64>().ok()).filter(|n| *n > 0).ok_or_else(|| format!("{:.40} is no number", text.to_string()))
         };
         let numbers: Box<dyn ExactSizeIterator<Item = i64> + Send> = if answer["first"].is_null() {
             let ids = answer["ids"].as_array().filter(|ids| ids.len() == count).ok_or("other than count numbers")?;

@@ -20,7 +20,7 @@ pub(crate) struct Sent(pub(crate) Instant, pub(crate) SystemTime);
 pub(crate) struct Servers {
     agent: ureq::Agent,
     pub(crate) options: Options,
-    preferred: AtomicUsize,
+    pub(crate) preferred: AtomicUsize,
     rests: Vec<Mutex<Instant>>, // until when each is asked last
     store: OnceLock<String>,
 }
@@ -49,8 +49,7 @@ impl Servers {
 
     /// Asks each server once, until one gives an answer that can be read.
     pub(crate) fn ask<T>(&self, path: &str, body: &Value, until: Instant, read: impl Fn(&Value, Sent) -> Result<T, String>) -> Result<T, Error> {
-        let (count, first) = (self.rests.len(), self.preferred.load(Ordering::Relaxed));
-        let now = Instant::now();
+        let (count, first, now) = (self.rests.len(), self.preferred.load(Ordering::Relaxed), Instant::now());
         let mut order: Vec<usize> = (0..count).map(|i| (first + i) % count).collect();
         order.sort_by_key(|i| *lock(&self.rests[*i]) > now); // is stable
         let mut last: Option<Error> = None;
@@ -75,6 +74,7 @@ impl Servers {
                 Err(e) => e,
             };
             log::warn!("hapax: {failed}");
+            self.preferred.store((i + 1) % count, Ordering::Relaxed); // else the time may never reach those after some that hang
             *lock(&self.rests[i]) = Instant::now() + REST.max(failed.retry_after);
             soonest = soonest.min(failed.retry_after);
             if last.is_none() || failed.status > 0 {

@@ -345,6 +345,43 @@ fn wrong_settings() {
 }
 
 #[test]
+fn servers_that_hang_before_one_that_answers() {
+    let server = TestServer::plain("hang", "{}");
+    let hangs = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", hangs.local_addr().unwrap());
+    let (deadline, call_timeout) = (Duration::from_millis(500), Duration::from_millis(300));
+    let servers = vec![url.clone(), url, server.servers[0].clone()];
+    let client = Client::with(Options { servers, deadline, call_timeout, ahead: false, ..server.options() }).unwrap();
+    let tag = client.tag("orders");
+    assert_eq!(tag.next().unwrap_err().code(), "unavailable");
+    let preferred = tag.line().unwrap().0.servers.preferred.load(std::sync::atomic::Ordering::SeqCst);
+    assert_ne!(preferred, 0, "its time never reaches the last");
+    assert_eq!(tag.take_within(1, Duration::from_secs(60)).unwrap(), [1]);
+}
+
+#[test]
+fn answers_without_numbers() {
+    let first = r#""count":1,"first":"1","delta":"1","valid_for":60"#;
+    let mut bodies: Vec<String> = [
+        "", "{", "{}", r#"{"count":1}"#, r#"{"count":1.0,"first":"1","delta":"1"}"#, r#"{"count":0,"ids":[]}"#, r#"{"count":11,"first":"1","delta":"1"}"#,
+        r#"{"count":1,"first":1,"delta":"1"}"#, r#"{"count":1,"first":"-1","delta":"1"}"#, r#"{"count":1,"first":"+1","delta":"1"}"#, r#"{"count":1,"first":"9223372036854775808","delta":"1"}"#,
+        r#"{"count":2,"first":"9223372036854775807","delta":"1"}"#, r#"{"count":2,"first":"1","delta":"0"}"#, r#"{"count":2,"first":"5","delta":"-1"}"#, r#"{"count":2,"first":"1"}"#,
+        r#"{"count":2,"ids":["1"]}"#, r#"{"count":1,"ids":[1]}"#, r#"{"count":1,"ids":{"0":"1"}}"#,
+    ].map(String::from).into();
+    bodies.extend([r#"{"a":"#.to_string() + &"[".repeat(100_000), format!(r#"{{"count":1,"first":"{}","delta":"1"}}"#, "9".repeat(100_000))]);
+    bodies.extend(["-1", "[]", r#""60""#, "{}"].map(|valid| format!("{{{}}}", first.replace("60", valid))));
+    let faults: Vec<Value> = bodies.iter().enumerate().map(|(i, body)| json!({ "at": i + 1, "do": "answer", "status": 200, "body": body })).collect();
+    let server = TestServer::plain("hostile", &json!({ "servers": [{ "faults": faults }] }).to_string());
+    let client = Client::with(Options { ahead: false, ..server.options() }).unwrap();
+    for body in bodies {
+        let e = client.tag("orders").take_within(1, Duration::from_millis(40)).expect_err(&body);
+        assert!(e.to_string().len() < 300, "{e}");
+    }
+    let numbers = client.tag("orders").next().unwrap();
+    assert!((1..=91).contains(&numbers), "{numbers}");
+}
+
+#[test]
 fn is_for_threads() {
     fn check<T: Send + Sync + Clone + 'static>() {}
     check::<Client>();

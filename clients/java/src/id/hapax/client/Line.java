@@ -151,11 +151,10 @@ class Line {
         lock.lock();
         fetch = null;
         lock.unlock();
-        if (failed == null) {
-            done.complete(null);
-        } else {
+        if (failed != null) {
             done.completeExceptionally(failed);
         }
+        done.complete(null); // unless it failed
     }
 
     private Void take(int count, Want want, long until) {

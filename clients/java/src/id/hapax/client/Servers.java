@@ -61,7 +61,7 @@ class Servers {
     private final String token; // null: none
     private final long callTimeout;
     private final AtomicReference<String> store = new AtomicReference<>();
-    private volatile int preferred;
+    volatile int preferred;
 
     Servers(HapaxClient.Builder b, ExecutorService executor) {
         all = new ArrayList<>(b.addresses);
@@ -96,13 +96,11 @@ class Servers {
                 failed = failed == null || e.status > 0 ? e : failed;
                 soonest = Math.min(soonest, e.retryAfter);
             }
+            preferred = (index + 1) % all.size(); // else the time may never reach those after some that hang
             restsUntil[index] = System.nanoTime() + Math.max(REST, failed.retryAfter);
             HapaxClient.LOG.warning(failed.getMessage());
         }
-        if (failed == null) {
-            throw HapaxException.unavailable("no server answered in time", null);
-        }
-        throw new HapaxException(failed.code(), failed.getMessage().substring(7), false, failed.status, soonest, failed);
+        throw failed == null ? HapaxException.unavailable("no server answered in time", null) : new HapaxException(failed.code(), failed.getMessage().substring(7), false, failed.status, soonest, failed);
     }
 
     /** Returns the servers in the order to ask them: the one that answered last comes first. */

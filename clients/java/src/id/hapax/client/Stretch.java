@@ -58,7 +58,7 @@ final class Stretch {
 
     private static long id(Object text) {
         if (!(text instanceof String) || !((String) text).matches("[0-9]{1,19}") || Long.parseLong((String) text) == 0) {
-            throw new IllegalArgumentException("no number: " + text);
+            throw new IllegalArgumentException("no number: " + String.format("%.40s", text));
         }
         return Long.parseLong((String) text);
     }

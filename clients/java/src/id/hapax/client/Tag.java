@@ -122,7 +122,7 @@ public final class Tag {
             Line.Want want = client.want(count, nanos);
             Line line = client.line(name);
             for (long grace : new long[] {0, GRACE}) { // its own fetch says at the end why it failed
-                ScheduledFuture<?> late = client.timer.schedule(() -> (grace > 0 || want.own == null) && result.completeExceptionally(late(line)), nanos + grace, TimeUnit.NANOSECONDS);
+                ScheduledFuture<?> late = client.timer.schedule(() -> client.executor.submit(() -> (grace > 0 || want.own == null) && result.completeExceptionally(late(line))), nanos + grace, TimeUnit.NANOSECONDS);
                 result.whenComplete((numbers, failed) -> late.cancel(false));
             }
             go(want, result);
@@ -141,7 +141,8 @@ public final class Tag {
             result.complete(want.got);
             return;
         }
-        fetch.whenComplete((nothing, failed) -> {
+        // Apart from each other: what comes after a number is the caller's, and may wait.
+        fetch.<Object>handleAsync((nothing, failed) -> {
             try {
                 if (failed != null && (fetch == want.own || ((HapaxException) failed).last)) {
                     throw (HapaxException) failed;
@@ -150,7 +151,8 @@ public final class Tag {
             } catch (RuntimeException e) {
                 result.completeExceptionally(e);
             }
-        });
+            return null;
+        }, client.executor).exceptionally(e -> result.completeExceptionally(client.executor.isShutdown() ? HapaxException.closed() : HapaxException.unavailable(e.toString(), e)));
     }
 
     /**

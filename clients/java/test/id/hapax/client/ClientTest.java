@@ -1,12 +1,15 @@
 package id.hapax.client;
 
 import id.hapax.client.TestServer.Failed;
+import java.net.InetAddress;
+import java.net.ServerSocket;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.Paths;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
@@ -16,6 +19,7 @@ import java.util.concurrent.Callable;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
+import java.util.concurrent.CyclicBarrier;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
@@ -75,6 +79,9 @@ final class ClientTest {
         tests.put("cancelled and late", ClientTest::cancelled);
         tests.put("the last code", ClientTest::lastCode);
         tests.put("the last code of another's fetch", ClientTest::lastCodeOfAnother);
+        tests.put("futures whose callers wait for each other", ClientTest::barrier);
+        tests.put("servers that hang before one that answers", ClientTest::hang);
+        tests.put("answers without numbers", ClientTest::hostile);
         tests.put("wrong settings", ClientTest::settings);
         ExecutorService pool = Executors.newFixedThreadPool(8); // most of them wait
         Map<String, Future<Void>> done = new TreeMap<>();
@@ -314,6 +321,63 @@ final class ClientTest {
             } catch (HapaxException e) {
                 check("refill_pending".equals(e.code()), "it fails with " + e.code());
             }
+        }
+        return null;
+    }
+
+    private static Void barrier() throws Exception {
+        String slow = "{\"servers\":[{\"faults\":[{\"at\":1,\"do\":\"delay\",\"ms\":300}]}]}";
+        try (TestServer server = TestServer.plain(slow); HapaxClient client = patient(server).ahead(false).build()) {
+            CyclicBarrier all = new CyclicBarrier(3);
+            List<CompletableFuture<Integer>> parts = new ArrayList<>();
+            for (int i = 0; i < 3; i++) {
+                parts.add(client.tag("orders").nextAsync().thenApply(n -> {
+                    try {
+                        return all.await(20, TimeUnit.SECONDS);
+                    } catch (Exception e) {
+                        throw new Failed("a future holds up the others: " + e);
+                    }
+                }));
+            }
+            for (CompletableFuture<Integer> part : parts) {
+                part.join();
+            }
+        }
+        return null;
+    }
+
+    private static Void hang() throws Exception {
+        try (TestServer server = TestServer.plain("{}"); ServerSocket hangs = new ServerSocket(0, 9, InetAddress.getLoopbackAddress())) {
+            String url = "http://127.0.0.1:" + hangs.getLocalPort();
+            HapaxClient.Builder b = HapaxClient.builder(url, url, server.servers.get(0)).timeout(Duration.ofMillis(500)).callTimeout(Duration.ofMillis(300));
+            try (HapaxClient client = b.build()) {
+                check("unavailable".equals(code(client.tag("orders").nextAsync())), "there is a number");
+                check(client.servers.preferred > 0, "its time never reaches the last");
+                check(client.tag("orders").take(1, Duration.ofMinutes(1))[0] == 1, "there is no number");
+            }
+        }
+        return null;
+    }
+
+    private static Void hostile() throws Exception {
+        String first = "\"count\":1,\"first\":\"1\",\"delta\":\"1\",\"valid_for\":60";
+        List<String> bodies = new ArrayList<>(Arrays.asList(
+                "", "{", "{\"a\":" + new String(new char[100_000]).replace('\0', '['), "{}", "{\"count\":1}", "{\"count\":\"1\",\"first\":\"1\",\"delta\":\"1\"}",
+                "{\"count\":0,\"ids\":[]}", "{\"count\":1.5,\"first\":\"1\",\"delta\":\"1\"}", "{\"count\":11,\"first\":\"1\",\"delta\":\"1\"}", "{\"count\":1,\"first\":1,\"delta\":\"1\"}",
+                "{\"count\":1,\"first\":\"-1\",\"delta\":\"1\"}", "{\"count\":1,\"first\":\"9223372036854775808\",\"delta\":\"1\"}",
+                "{\"count\":2,\"first\":\"9223372036854775807\",\"delta\":\"1\"}", "{\"count\":2,\"first\":\"1\",\"delta\":\"0\"}", "{\"count\":2,\"first\":\"5\",\"delta\":\"-1\"}", "{\"count\":2,\"first\":\"1\"}",
+                "{\"count\":1,\"first\":\"" + new String(new char[100_000]).replace('\0', '9') + "\",\"delta\":\"1\"}", "{\"count\":2,\"ids\":[\"1\"]}", "{\"count\":1,\"ids\":[1]}",
+                "{" + first.replace("60", "-1") + "}", "{" + first.replace("60", "[]") + "}", "{" + first.replace("60", "1e") + "}", "{" + first + ",\"a\":\"\\u00zz\"}"));
+        String faults = bodies.stream().map(body -> "{\"at\":" + (bodies.indexOf(body) + 1) + ",\"do\":\"answer\",\"status\":200,\"body\":" + Json.quote(body) + "}").collect(Collectors.joining(","));
+        try (TestServer server = TestServer.plain("{\"servers\":[{\"faults\":[" + faults + "]}]}"); HapaxClient client = patient(server).ahead(false).build()) {
+            for (String body : bodies) {
+                try {
+                    throw new Failed(client.tag("orders").take(1, Duration.ofMillis(40))[0] + " from " + body);
+                } catch (HapaxException e) {
+                    check(e.getMessage().length() < 300, e.getMessage());
+                }
+            }
+            client.next("orders");
         }
         return null;
     }
