@@ -147,13 +147,15 @@ func raise(ctx context.Context, target Target, def hapax.Tag) error {
 	if err != nil {
 		return err
 	}
-	u := driver.TagUpdate{Floor: &def.Mark}
-	if says := define.Read(have).Says; !says.Source {
-		extra := have.Extra
-		if len(says.Floors) > 0 { // columns that are given again are read again; those of the tag stay
-			extra = ""
-		}
-		if extra, err = define.WithSource(extra); err != nil {
+	u, is := driver.TagUpdate{Floor: &def.Mark}, define.Read(have)
+	if is.Unread != nil {
+		return is.Unread
+	}
+	if is.IsOur && !is.Says.Source {
+		// That alone, beside which UpdateTag keeps the rest: a code given once more asks for its key, and columns
+		// are read again.
+		extra, err := define.WithSource("")
+		if err != nil {
 			return err
 		}
 		u.Extra = &extra
