@@ -253,16 +253,23 @@ func (p *postgres) generatorSteps(s *Source, how Switch, first int64) ([]string,
 		return nil, nil
 	}
 	trigger, mark := quoteDouble(shutName(q)), q.generatorMark(s, p.opts.Store, first)
-	old := "TRUE"
+	is := func(string) string { return "TRUE" }
 	if q.row != "" {
-		old = "OLD." + quoteDouble(q.comment) + " = " + sqlText(q.row)
+		is = func(record string) string { return record + "." + quoteDouble(q.comment) + " = " + sqlText(q.row) }
 	}
+	const refuse = "RAISE EXCEPTION 'these numbers come from hapax'"
+	// Of an INSERT there is no OLD, and of a DELETE no NEW.
 	function := dollarQuoted("shut", fmt.Sprintf(`
   DECLARE %s TEXT DEFAULT X'%s';
   BEGIN
-    IF %s THEN RAISE EXCEPTION 'these numbers come from hapax'; END IF;
+    IF TG_OP = 'INSERT' THEN
+      IF %s THEN %s; END IF;
+      RETURN NEW;
+    END IF;
+    IF %s THEN %[4]s; END IF;
+    IF TG_OP = 'DELETE' THEN RETURN OLD; END IF;
     RETURN NEW;
-  END `, remembers, hex.EncodeToString([]byte(mark.text())), old))
+  END `, remembers, hex.EncodeToString([]byte(mark.text())), is("NEW"), refuse, is("OLD")))
 	// The lock first, so that no allocation is taken between the look and the trigger.
 	return []string{block(fmt.Sprintf(`
 DECLARE at bigint; was text;
@@ -275,7 +282,7 @@ BEGIN
   IF at >= %[5]d THEN RAISE EXCEPTION 'the generator is past %[5]d' USING ERRCODE = '%[6]s', DETAIL = at; END IF;
   CREATE OR REPLACE FUNCTION %[7]s() RETURNS trigger LANGUAGE plpgsql AS %[8]s;
   DROP TRIGGER IF EXISTS %[7]s ON %[1]s;
-  CREATE TRIGGER %[7]s BEFORE UPDATE OR DELETE ON %[1]s FOR EACH ROW EXECUTE FUNCTION %[7]s();
+  CREATE TRIGGER %[7]s BEFORE INSERT OR UPDATE OR DELETE ON %[1]s FOR EACH ROW EXECUTE FUNCTION %[7]s();
 END `, quoteDouble(q.name), quoteDouble(q.field), p.opts.AllocationSize, generatorWhere(q, quoteDouble, sqlText), first, passedCode,
 		trigger, function, pgTrigger(q), mark.own(), raiseTaken(s.Names[0])))}, nil
 }
@@ -343,18 +350,46 @@ func (m *mySQL) generatorSteps(s *Source, how Switch, first int64) ([]shutting, 
 	if q.closed != nil {
 		return nil, nil
 	}
-	old := "COALESCE(" + opens + ", 0) <> 1"
+	is := func(string) string { return "" }
 	if q.row != "" {
-		old += " AND OLD." + quoteTick(q.comment) + " = " + mysqldb.Quote(q.row)
+		is = func(record string) string {
+			return " AND " + record + "." + quoteTick(q.comment) + " = " + mysqldb.Quote(q.row)
+		}
 	}
 	mark := q.generatorMark(s, m.opts.Store, first)
-	return []shutting{{q, mark, []string{fmt.Sprintf(m.createTrigger()+` %s BEFORE UPDATE ON %s FOR EACH ROW
+	body := func(declare, record string) string {
+		return fmt.Sprintf(` ON %s FOR EACH ROW
 BEGIN
-  DECLARE %s TEXT DEFAULT X'%x';
-  IF %s THEN
+%s  IF COALESCE(%s, 0) <> 1%s THEN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'these numbers come from hapax';
   END IF;
-END`, quoteTick(shutName(q)), quoteTick(q.name), remembers, mark.text(), old)}}}, nil
+END`, quoteTick(q.name), declare, opens, is(record))
+	}
+	var steps []string
+	for _, g := range generatorGuards(q) {
+		steps = append(steps, m.createTrigger()+" "+g.name+" BEFORE "+g.event+body("", g.record))
+	}
+	// The mark last: it says that all of this was done.
+	steps = append(steps, m.createTrigger()+" "+quoteTick(shutName(q))+" BEFORE UPDATE"+body(fmt.Sprintf("  DECLARE %s TEXT DEFAULT X'%x';\n", remembers, mark.text()), "OLD"))
+	return []shutting{{q, mark, steps}}, nil
+}
+
+// A guard is a trigger beside the one that holds the mark: a program may count by taking its row away
+// and putting it back.
+type guard struct{ name, event, record string }
+
+func generatorGuards(q part) []guard {
+	return []guard{{quoteTick(shutName(q) + "_d"), "DELETE", "OLD"}, {quoteTick(shutName(q) + "_i"), "INSERT", "NEW"}}
+}
+
+// unguard returns the statements that drop what stands beside the mark.
+func (s *Source) unguard(q part) (steps []string) {
+	if s.Kind == generatorKind {
+		for _, g := range generatorGuards(q) {
+			steps = append(steps, "DROP TRIGGER IF EXISTS "+g.name)
+		}
+	}
+	return steps
 }
 
 // opens is the variable of a session by which a trigger lets the command through that opens a generator.
@@ -365,11 +400,12 @@ func (m *mySQL) generatorBackSteps(s *Source, next int64) ([]string, error) {
 	if q.closed == nil {
 		return nil, nil
 	}
-	// Raised while the trigger stands: a program that came between would take a block of the tag's numbers.
-	return []string{
+	// Raised while the trigger stands: a program that came between would take a block of the tag's numbers. It
+	// goes last, as its mark says that the rest is to be undone.
+	steps := []string{
 		"SET " + opens + " = 1",
 		fmt.Sprintf("UPDATE %s SET %s = GREATEST(%s, %d) WHERE %s", quoteTick(q.name), quoteTick(q.field), quoteTick(q.field), next+m.opts.AllocationSize, generatorWhere(q, quoteTick, mysqldb.Quote)),
 		"SET " + opens + " = NULL",
-		"DROP TRIGGER IF EXISTS " + quoteTick(shutName(q)),
-	}, nil
+	}
+	return append(append(steps, s.unguard(q)...), "DROP TRIGGER IF EXISTS "+quoteTick(shutName(q))), nil
 }

@@ -93,7 +93,9 @@ func (m *mySQL) Steps(s *Source, how Switch, first int64) ([]string, error) {
 	lines = append(lines, fmt.Sprintf(fails, fmt.Sprintf("EXISTS (SELECT 1 FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA = DATABASE() AND EVENT_OBJECT_TABLE = %s AND TRIGGER_NAME = %s AND LOCATE('%x', ACTION_STATEMENT) = 0)",
 		mysqldb.Quote(one.name), mysqldb.Quote(s.trigger(one.part)), one.mark.own()), "another command has shut it", ""))
 	if strings.HasPrefix(one.steps[0], createTrigger+" `") { // it cannot be repeated, and the table is not to be open in between
-		lines = append(lines, fmt.Sprintf("LOCK TABLES %s WRITE", quoteTick(one.name)), "DROP TRIGGER IF EXISTS "+quoteTick(s.trigger(one.part)), one.steps[0], "UNLOCK TABLES")
+		lines = append(lines, fmt.Sprintf("LOCK TABLES %s WRITE", quoteTick(one.name)))
+		lines = append(append(lines, s.unguard(one.part)...), "DROP TRIGGER IF EXISTS "+quoteTick(s.trigger(one.part)))
+		lines = append(append(lines, one.steps...), "UNLOCK TABLES")
 	} else {
 		lines = append(lines, one.steps...)
 	}
@@ -292,7 +294,8 @@ func (m *mySQL) reach(s *Source, at int64) int64 {
 
 // shutTables has a trigger shut a table.
 func (m *mySQL) shutTables(ctx context.Context, conn *sql.Conn, s *Source, one shutting, first int64) error {
-	if err := m.run(ctx, conn, one.steps); err != nil {
+	// What a command that was killed left beside the mark may not be made twice.
+	if err := m.run(ctx, conn, slices.Concat(s.unguard(one.part), one.steps)); err != nil {
 		return err
 	}
 	// Once more: what was added before the trigger stood counts.
@@ -301,7 +304,7 @@ func (m *mySQL) shutTables(ctx context.Context, conn *sql.Conn, s *Source, one s
 		return err
 	}
 	// A repeated call would take it for shut in time.
-	if err := m.run(ctx, conn, []string{"DROP TRIGGER IF EXISTS " + quoteTick(s.trigger(one.part))}); err != nil {
+	if err := m.run(ctx, conn, append([]string{"DROP TRIGGER IF EXISTS " + quoteTick(s.trigger(one.part))}, s.unguard(one.part)...)); err != nil {
 		return err
 	}
 	return &PassedError{At: at}

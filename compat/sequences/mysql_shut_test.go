@@ -3,9 +3,11 @@ package sequences
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"net/url"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,7 +22,12 @@ var databases atomic.Int64
 // newMaria returns the URL of a database of its own, and a handle on it.
 func newMaria(t *testing.T, statements ...string) (address string, db *sql.DB) {
 	t.Helper()
-	u, err := url.Parse(testservers.SharedMariaDB(t).URL)
+	return newDatabase(t, testservers.SharedMariaDB(t), statements...)
+}
+
+func newDatabase(t *testing.T, server *testservers.Server, statements ...string) (address string, db *sql.DB) {
+	t.Helper()
+	u, err := url.Parse(server.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,6 +167,125 @@ func TestShutInACluster(t *testing.T) {
 					t.Errorf("the row of a command that has ended: %v", err)
 				}
 			})
+		}
+	}
+}
+
+// The steps of a plan shut a row of a generators' table, and can be repeated, also by servers that
+// make no trigger a second time.
+func TestGeneratorStepsAreRepeated(t *testing.T) {
+	for name, server := range map[string]*testservers.Server{"mariadb": testservers.SharedMariaDB(t), "mysql 8": testservers.MySQL8(t)} {
+		t.Run(name, func(t *testing.T) {
+			address, db := newDatabase(t, server, "CREATE TABLE hibernate_sequences (sequence_name VARCHAR(99) PRIMARY KEY, next_val BIGINT)", "INSERT INTO hibernate_sequences VALUES ('orders', 1)")
+			m, s := only(t, address, "a")
+			steps, err := m.Steps(s, Stop, 1000)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				conn, err := db.Conn(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, step := range steps {
+					for line := range strings.SplitSeq(step, "//\n") {
+						if _, err := conn.ExecContext(t.Context(), line); err != nil {
+							t.Fatalf("%s: %v", line, err)
+						}
+					}
+				}
+				if err := conn.Raw(func(any) error { return driver.ErrBadConn }); !errors.Is(err, driver.ErrBadConn) { // its lock ends with it
+					t.Fatal(err)
+				}
+			}
+			for _, counts := range []string{"UPDATE hibernate_sequences SET next_val = 51", "DELETE FROM hibernate_sequences", "INSERT INTO hibernate_sequences VALUES ('orders', 51)"} {
+				if _, err := db.ExecContext(t.Context(), counts); err == nil || !strings.Contains(err.Error(), "these numbers come from hapax") {
+					t.Errorf("%s: %v; want it refused", counts, err)
+				}
+			}
+			if m, s = only(t, address, "a"); s.Closed == nil || s.Closed.First != 1000 {
+				t.Fatalf("it is shut as %+v", s.Closed)
+			}
+			if err := m.Reopen(t.Context(), s, 2000); err != nil {
+				t.Fatal(err)
+			}
+			var left int
+			if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.TRIGGERS WHERE TRIGGER_SCHEMA = DATABASE()").Scan(&left); err != nil || left > 0 {
+				t.Errorf("%d triggers are left, %v", left, err)
+			}
+		})
+	}
+}
+
+// A row of a generators' table that is shut cannot be taken away and put back by a program that counts
+// like that, nor by one that empties the table, and the table's other rows go on.
+func TestShutGeneratorStaysShut(t *testing.T) {
+	servers := map[string]*testservers.Server{"mariadb": testservers.SharedMariaDB(t), "mysql 8": testservers.MySQL8(t)}
+	for name, c := range map[string]struct{ create, insert, where string }{
+		"rows with names": {"CREATE TABLE hibernate_sequences (sequence_name VARCHAR(99) PRIMARY KEY, next_val BIGINT)", "hibernate_sequences VALUES ('orders', %d)", " WHERE sequence_name = 'orders'"},
+		"one row":         {"CREATE TABLE orders_seq (next_val BIGINT)", "orders_seq VALUES (%d)", ""},
+	} {
+		each := func(t *testing.T, server *testservers.Server) {
+			insert := fmt.Sprintf("INSERT INTO "+c.insert, 1)
+			address, db := newDatabase(t, server, c.create, insert)
+			run := func(statements ...string) (err error) {
+				for _, s := range statements {
+					if _, err = db.ExecContext(t.Context(), s); err != nil {
+						return err
+					}
+				}
+				return nil
+			}
+			table, _, _ := strings.Cut(c.insert, " ")
+			m, s := only(t, address, "a")
+			m.before = func(step string) error { // it is killed before the mark stands
+				if strings.Contains(step, remembers) {
+					return errors.New("killed")
+				}
+				return nil
+			}
+			if err := m.Shut(t.Context(), s, Stop, 1000); err == nil {
+				t.Fatal("it was not killed")
+			}
+			m.before = nil
+			if err := m.Shut(t.Context(), s, Stop, 1000); err != nil {
+				t.Fatal(err)
+			}
+			for what, statements := range map[string][]string{
+				"changed":       {"UPDATE " + table + " SET next_val = next_val + 50" + c.where},
+				"deleted":       {"DELETE FROM " + table + c.where, fmt.Sprintf("INSERT INTO "+c.insert, 51)},
+				"replaced":      {fmt.Sprintf("REPLACE INTO "+c.insert, 51)},
+				"added":         {fmt.Sprintf("INSERT INTO "+c.insert+" ON DUPLICATE KEY UPDATE next_val = next_val + 50", 51)},
+				"deleted alone": {"DELETE FROM " + table},
+			} {
+				if err := run(statements...); err == nil || !strings.Contains(err.Error(), "these numbers come from hapax") {
+					t.Errorf("%s: %v; want it refused", what, err)
+				}
+			}
+			if c.where != "" {
+				if err := run("INSERT INTO hibernate_sequences VALUES ('users', 1)", "UPDATE hibernate_sequences SET next_val = 51 WHERE sequence_name = 'users'", "DELETE FROM hibernate_sequences WHERE sequence_name = 'users'"); err != nil {
+					t.Errorf("another row: %v", err)
+				}
+			}
+			if m, s = only(t, address, "a"); s.Closed == nil {
+				t.Fatal("it is open")
+			}
+			if err := m.Reopen(t.Context(), s, 2000); err != nil {
+				t.Fatal(err)
+			}
+			if err := run("DELETE FROM "+table+c.where, fmt.Sprintf("INSERT INTO "+c.insert, 3000), "UPDATE "+table+" SET next_val = next_val + 50"+c.where); err != nil {
+				t.Errorf("open again: %v", err)
+			}
+			m, s = only(t, address, "a")
+			if err := m.Shut(t.Context(), s, Stop, 5000); err != nil { // as often as it is wanted
+				t.Fatal(err)
+			}
+			if err := run("TRUNCATE "+table, insert); err == nil {
+				t.Error("emptied, the table takes the row anew")
+			}
+		}
+		for on, server := range servers {
+			t.Run(name+" on "+on, func(t *testing.T) { each(t, server) })
 		}
 	}
 }

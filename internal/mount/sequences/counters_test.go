@@ -61,7 +61,16 @@ func TestGeneratorTables(t *testing.T) {
 			if _, err := db.ExecContext(t.Context(), "UPDATE hibernate_sequences SET next_val = 351 WHERE sequence_name = 'orders'"); err == nil {
 				t.Error("the generator goes on")
 			}
-			do(t, db, "UPDATE hibernate_sequences SET next_val = 101 WHERE sequence_name = 'nowhere'")
+			for _, counts := range []string{"DELETE FROM hibernate_sequences WHERE sequence_name = 'orders'", "INSERT INTO hibernate_sequences VALUES ('orders', 351)"} {
+				if _, err := db.ExecContext(t.Context(), counts); err == nil || !strings.Contains(err.Error(), "these numbers come from hapax") {
+					t.Errorf("%s: %v; want it refused", counts, err)
+				}
+			}
+			do(t, db, "UPDATE hibernate_sequences SET next_val = 101 WHERE sequence_name = 'nowhere'", "INSERT INTO hibernate_sequences VALUES ('new', 1)",
+				"DELETE FROM hibernate_sequences WHERE sequence_name = 'new'")
+			if number(t, db, "SELECT COUNT(*) FROM hibernate_sequences WHERE sequence_name = 'new'") != 0 {
+				t.Error("another row cannot be deleted")
+			}
 			a, err := store.Allocate(t.Context(), "orders", 10, "")
 			if err != nil || a.Grant.Lo <= 351 {
 				t.Fatal(a.Grant, err)

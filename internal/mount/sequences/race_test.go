@@ -65,6 +65,7 @@ func contestedSources(t *testing.T) []contested {
 		{name: "mariadb, sequence", make: mysql(maria, "CREATE SEQUENCE s", "CREATE TABLE orders (id BIGINT DEFAULT NEXTVAL(s), KEY (id))"), hows: all},
 		{name: "mariadb, auto_increment", make: mysql(maria, counted), hows: stop},
 		{name: "mysql 8, auto_increment", make: mysql(mysql8, counted), hows: stop},
+		{name: "mysql 8, generator", make: mysql(mysql8, generator, generated, fed), hows: stop},
 		{name: "redis", hows: stop, like: "orders", all: true, make: func(t *testing.T) string {
 			c, err := redisstore.NewClient(redis.URL, patience.Call)
 			if err != nil {
