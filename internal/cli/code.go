@@ -13,7 +13,7 @@ import (
 	"github.com/hapax-id/hapax/internal/service"
 )
 
-// issuedJSON are numbers and the texts that show them, as --json prints them.
+// issuedJSON are numbers of one period and the texts that show them, as --json prints them.
 type issuedJSON struct {
 	IDs    []hapax.ID `json:"ids"`
 	Codes  []string   `json:"codes"`
@@ -21,30 +21,34 @@ type issuedJSON struct {
 }
 
 // printCodes prints codes, whose numbers are issued whether or not an error came after them.
-func printCodes(cmd *cobra.Command, issued service.Issued, asJSON bool) error {
-	if len(issued.Codes) == 0 {
-		return nil
-	}
-	if asJSON {
-		return newOutput(cmd, true).add(issuedJSON{issued.IDs, issued.Codes, issued.Period})
-	}
-	w := bufio.NewWriter(cmd.OutOrStdout())
-	for _, code := range issued.Codes {
-		if _, err := fmt.Fprintln(w, code); err != nil {
-			return err
+func printCodes(cmd *cobra.Command, all []service.Issued, asJSON bool) error {
+	w, objects := bufio.NewWriter(cmd.OutOrStdout()), newOutput(cmd, true)
+	for _, issued := range all {
+		switch {
+		case len(issued.Codes) == 0:
+		case asJSON:
+			if err := objects.add(issuedJSON{issued.IDs, issued.Codes, issued.Period}); err != nil {
+				return err
+			}
+		default:
+			for _, code := range issued.Codes {
+				if _, err := fmt.Fprintln(w, code); err != nil {
+					return err
+				}
+			}
 		}
 	}
 	return w.Flush()
 }
 
 // Codes implements target.
-func (l *local) Codes(ctx context.Context, tag string, n int) (service.Issued, error) {
+func (l *local) Codes(ctx context.Context, tag string, n int) ([]service.Issued, error) {
 	ids, line, err := l.take(ctx, tag, n)
 	if len(ids) == 0 {
-		return service.Issued{}, err
+		return nil, err
 	}
 	issued, codesErr := l.Service.Codes(ctx, tag, line, ids)
-	return issued, errors.Join(err, codesErr)
+	return []service.Issued{issued}, errors.Join(err, codesErr)
 }
 
 // parseCodes prints what codes of a tag say.

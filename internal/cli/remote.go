@@ -73,14 +73,19 @@ func (t remoteTarget) Next(ctx context.Context, tag string, n int) ([]hapax.ID, 
 }
 
 // Codes implements target.
-func (t remoteTarget) Codes(ctx context.Context, tag string, n int) (service.Issued, error) {
-	var all service.Issued
-	for len(all.Codes) < n {
-		issued, err := t.NextCodes(ctx, tag, min(n-len(all.Codes), remoteBatch))
+func (t remoteTarget) Codes(ctx context.Context, tag string, n int) (all []service.Issued, err error) {
+	for done := 0; done < n; {
+		issued, err := t.NextCodes(ctx, tag, min(n-done, remoteBatch))
 		if err != nil {
 			return all, err
 		}
-		all.IDs, all.Codes, all.Period = append(all.IDs, issued.IDs...), append(all.Codes, issued.Texts...), issued.Period
+		// The period may end between two requests.
+		if len(all) == 0 || all[len(all)-1].Period != issued.Period {
+			all = append(all, service.Issued{Period: issued.Period})
+		}
+		part := &all[len(all)-1]
+		part.IDs, part.Codes = append(part.IDs, issued.IDs...), append(part.Codes, issued.Texts...)
+		done += len(issued.Texts)
 	}
 	return all, nil
 }

@@ -50,8 +50,9 @@ type target interface {
 	// Next issues n numbers of a tag and no more.
 	Next(ctx context.Context, tag string, n int) ([]hapax.ID, error)
 
-	// Codes issues n numbers with their texts, and ParseCode takes a text apart.
-	Codes(ctx context.Context, tag string, n int) (service.Issued, error)
+	// Codes issues n numbers with their texts, in parts of one period each, and ParseCode takes a
+	// text apart.
+	Codes(ctx context.Context, tag string, n int) ([]service.Issued, error)
 	ParseCode(ctx context.Context, tag, code string) (service.ParsedCode, error)
 
 	driver.TagStore
