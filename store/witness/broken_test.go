@@ -155,6 +155,7 @@ var broken = []twins.Twin{
 	// A primary that changed.
 	{"it is a question", "grant.go", "moved := c.Primary", `moved := !twin("question") && c.Primary`, "TestPrimaryThatLacksOthersGrants"},
 	{"... and does not shorten a joiner's wait", "grant.go", "!away && (m.asks || serving)", `!away && (m.asks || serving || twin("joiner"))`, "TestJoinerAtAChangedPrimary"},
+	{"... and may have changed since a joiner registered", "grant.go", "moved || away || first {", `moved || away || first && !twin("first") {`, "TestSeenFromBeforeThePrimaryChanged"},
 	{"... at which what was granted lately is compared", "fresh.go", "lines := maps.Clone(g.fresh)", `lines := maps.Clone(g.fresh); if twin("fresh") { lines = nil }`, "TestCopyWithoutAnOvertakenGrant"},
 	{"... and a heartbeat that it has acknowledged shows nothing yet", "grant.go", "m.over == m.begun && p.begun == m.begun {", `(m.over == m.begun && p.begun == m.begun || twin("sure")) {`, "TestHeartbeatOfTheNextPrimary"},
 	{"... and nothing is used that was asked for before", "grant.go", "before := g.me.begun != p.begun", `before := g.me.begun != p.begun && !twin("begun")`, "TestAnswerOfThePrimaryBefore"},

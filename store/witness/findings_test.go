@@ -259,32 +259,42 @@ func TestJoinerAtAChangedPrimary(t *testing.T) {
 }
 
 // A joiner finds at another primary that the others have seen it join. That may be from
-// before: it waits until they have met this primary.
+// before: it waits until they have met this primary, also where it had not beaten at the one before.
 func TestSeenFromBeforeThePrimaryChanged(t *testing.T) {
-	world(t, func(t *testing.T, f *fleet) {
-		a := f.start("a")
-		a.link.setPrimary("p1")
-		f.serve(12*time.Second, a)
-		b := f.start("b")
-		b.link.setPrimary("p1")
-		time.Sleep(300 * time.Millisecond)
-		b.link.cut()
-		time.Sleep(3 * time.Second) // a says that it has seen b
-		replica := f.store.Snapshot()
-		a.must("t", 1000)
-		a.link.hang()
-		f.store.Restore(replica)
-		a.link.setPrimary("p2")
-		b.link.setPrimary("p2")
-		b.link.restore()
-		time.AfterFunc(2*time.Second, a.link.unhang)
-		for range 20 {
-			_ = b.take("t", 100)
-			time.Sleep(100 * time.Millisecond)
-		}
-		b.within(20 * time.Second)
-		a.within(20 * time.Second)
-	})
+	for _, beaten := range []bool{false, true} {
+		world(t, func(t *testing.T, f *fleet) {
+			a := f.start("a")
+			a.link.setPrimary("p1")
+			f.serve(12*time.Second, a)
+			b := f.start("b")
+			b.link.setPrimary("p1")
+			b.link.setBefore(func(op string) error {
+				if op != "beat" || beaten {
+					return nil
+				}
+				b.link.cut()
+				return errDown
+			})
+			time.Sleep(time.Second / 2)
+			b.link.cut()
+			time.Sleep(3 * time.Second) // a says that it has seen b
+			replica := f.store.Snapshot()
+			a.must("t", 1000)
+			a.link.hang()
+			f.store.Restore(replica)
+			a.link.setPrimary("p2")
+			b.link.setPrimary("p2")
+			b.link.setBefore(nil)
+			b.link.restore()
+			time.AfterFunc(2*time.Second, a.link.unhang)
+			for range 20 {
+				_ = b.take("t", 100)
+				time.Sleep(100 * time.Millisecond)
+			}
+			b.within(20 * time.Second)
+			a.within(20 * time.Second)
+		})
+	}
 }
 
 // Who spoke for a decision waits no second time.

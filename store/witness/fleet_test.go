@@ -292,6 +292,13 @@ func (l *link) setWrap(wrap func(*conn) driver.Store) {
 	l.wrap = wrap
 }
 
+// setBefore has a function called before each call from now on.
+func (l *link) setBefore(before func(op string) error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.before = before
+}
+
 // A conn is one handle on a link.
 type conn struct {
 	*memstore.Store

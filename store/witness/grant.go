@@ -191,6 +191,8 @@ func (g *Guarded) found(ctx context.Context, s store, p pulse, c driver.Contact,
 		m.acked = p.Now
 	}
 	moved := c.Primary != "" && m.primary != "" && c.Primary != m.primary
+	// Nobody knows at which primary it has registered: this one may have come after that.
+	first := c.Primary != "" && m.primary == "" && g.state == Joining
 	if c.Primary != "" {
 		m.primary = c.Primary
 	}
@@ -200,7 +202,7 @@ func (g *Guarded) found(ctx context.Context, s store, p pulse, c driver.Contact,
 	if !moved && !away && m.over == m.begun && p.begun == m.begun {
 		m.sure = max(m.sure, p.Now.Count)
 	}
-	if moved || away {
+	if moved || away || first {
 		g.awaitOthersLocked()
 		m.asks = !away && (m.asks || serving)
 	}
