@@ -3,6 +3,7 @@
 package durable_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -73,6 +74,37 @@ func TestRootLeavesFilesToTheirUser(t *testing.T) {
 		}
 		if mode := info.Mode().Perm(); mode != 0o600 {
 			t.Errorf("%s has mode %o", name, mode)
+		}
+	}
+}
+
+// The user of a directory is told of one within it that it cannot open, and nobody of the one that a volume
+// brings along.
+func TestForeignDirectories(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("root alone can become another user")
+	}
+	const user = 65534
+	dir := t.TempDir()
+	for _, name := range []string{"ledger", "lost+found"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), os.Chown(dir, user, user)); err != nil { //nolint:gosec // the test's own
+		t.Fatal(err)
+	}
+	want := []string{filepath.Join(dir, "ledger")}
+	for _, as := range []int{0, user} {
+		if err := syscall.Setreuid(-1, as); err != nil {
+			t.Fatal(err)
+		}
+		foreign, err := durable.Foreign(dir)
+		if back := syscall.Setreuid(-1, 0); back != nil {
+			t.Fatal(back)
+		}
+		if err != nil || !slices.Equal(foreign, want) {
+			t.Errorf("as user %d: of another user are %q, %v; want %q", as, foreign, err, want)
 		}
 	}
 }

@@ -55,7 +55,11 @@ func Foreign(dir string) (paths []string, err error) {
 		return nil, err
 	}
 	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-		if err != nil || e.Type()&fs.ModeSymlink != 0 {
+		switch {
+		// A directory that this user may not read has been named, or a volume has brought it along.
+		case errors.Is(err, fs.ErrPermission) && path != dir, err == nil && e.IsDir() && e.Name() == "lost+found":
+			return fs.SkipDir
+		case err != nil || e.Type()&fs.ModeSymlink != 0:
 			return err
 		}
 		info, err := e.Info()
