@@ -387,3 +387,32 @@ func TestLearntFromARowOfOtherNumbers(t *testing.T) {
 		})
 	}
 }
+
+// A node that comes while a store is healed, and learns how far a line is owed, learns of what numbers: else the
+// mended row is another tag's to it.
+func TestLearntFromWhatIsOwed(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		a := f.start("a")
+		f.serve(12*time.Second, a)
+		f.create("good")
+		if _, err := f.store.CreateTag(t.Context(), hapax.Tag{Name: "odd", Delta: 2, Remainder: 1}, hapax.CreateExplicit); err != nil {
+			t.Fatal(err)
+		}
+		a.must("odd", 500)
+		time.Sleep(2 * time.Second)
+		backup := f.store.Snapshot()
+		a.must("good", 1000)
+		f.store.Restore(backup)
+		before := f.edit("odd", []byte("?"))
+		f.until("a fence", func() bool { return f.standing() != nil })
+		c := f.start("c")
+		f.until("that c knows of the line", func() bool { _, known := c.Witness().Pair(witness.TagLine("odd")); return known })
+		c.crash()
+		a.within(30 * time.Second)
+		f.edit("odd", before)
+		f.until("that odd is mended", func() bool { return a.take("odd", 10) == nil && f.row(driver.TableGuard, "owed/tag/odd") == nil })
+		c.start()
+		f.serve(12*time.Second, a, c)
+		c.must("odd", 10)
+	})
+}
