@@ -14,7 +14,7 @@ import (
 
 // A tag whose row cannot be read, such as after an edit by hand, blocks its own line alone:
 // nothing is granted of it, surveys and healing go on without it. So does a row that can be read, and is
-// of another kind than the tag had, or of another pool: it is taken for unreadable. It may come back lower than it
+// of another kind, pool, delta or remainder than the tag had: it is taken for unreadable. It may come back lower than it
 // was, when a person mends it, and nobody may be left by then who knows better: healing cannot
 // raise it, and nodes end. So each node that finds it owes the fleet what its witness knows of
 // the line, and a healer what all know: in a row of driver.TableGuard, which every survey takes
@@ -188,7 +188,7 @@ func (g *Guarded) learnOwed(owed owedLines, known record) error {
 	})
 }
 
-// newTo returns the lines that a record lacks, or has as another kind.
+// newTo returns the lines that a record lacks, or has as another one; see isAnother.
 func (all owedLines) newTo(known record) (pairs map[string]Pair, defs map[string]def) {
 	pairs, defs = all.above(known), map[string]def{}
 	for line, o := range all {
@@ -275,7 +275,7 @@ func (g *Guarded) block(line string) {
 	}
 }
 
-// asBefore refuses a tag of the store whose kind or pool is not the one that this node knows: its row then
+// asBefore refuses a tag of the store that is another one than this node knows: its row then
 // counts as unreadable.
 func (g *Guarded) asBefore(now hapax.Tag) error {
 	line := TagLine(now.Name)
@@ -296,7 +296,7 @@ func (g *Guarded) wasSegment(tag string) error {
 	return another(tag, was, def{Kind: hapax.KindSnowflake})
 }
 
-// another is the error for a tag whose row is of another kind than it had.
+// another is the error for a tag whose row is of another one.
 func another(tag string, was, now def) error {
 	return &driver.UnreadableError{Tag: tag, Cause: fmt.Errorf("row %q of table \"tags\" is of a %s, and the tag is a %s", tag, now.kind(), was.kind())}
 }
@@ -350,7 +350,7 @@ func (g *Guarded) mended(tag string) error {
 }
 
 // Was returns the last known definition of a tag whose row cannot be read: from this node's witness, or
-// from the row that is owed. Its kind and its pool are for good.
+// from the row that is owed. What isAnother compares is for good.
 func (g *Guarded) Was(ctx context.Context, tag string) (t hapax.Tag, known bool, err error) {
 	if d, known := g.witness.def(TagLine(tag)); known {
 		return d.was(tag), true, nil

@@ -205,7 +205,7 @@ func readEvidence(ctx context.Context, s store, prefix string) (map[string]evide
 			}
 			found[who]++
 		}
-		if len(page) < 100 {
+		if len(page) < evidencePage {
 			return whole(said, found), nil
 		}
 	}

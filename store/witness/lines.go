@@ -208,8 +208,7 @@ type stored struct {
 	unread map[string]bool // lines that cannot be read; see blocked.go
 }
 
-// readLines returns all lines of a store. A tag whose kind or pool differs from before counts as
-// unread.
+// readLines returns all lines of a store. A tag that is another one than before counts as unread.
 func readLines(ctx context.Context, s driver.Store, before lines) (stored, error) {
 	all := stored{newLines(), map[string]bool{}}
 	define := func(name string, d def) {
