@@ -162,14 +162,19 @@ type turn []*sql.Conn
 
 const lock = "CONCAT('hapax_tinyid_', MD5(DATABASE()))"
 
-// alone calls do while no other command closes or opens rows of the databases.
+// alone calls do while no other command closes or opens rows of the databases. The servers of a Galera
+// cluster have no lock in common, and may refuse to take one: there only what a change compares tells that
+// another command was faster.
 func (s *Store) alone(ctx context.Context, do func(held turn) error) error {
 	var held turn
+	var locked []bool
 	defer func() {
-		for _, conn := range held {
-			limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), surveyIn)
-			_, _ = conn.ExecContext(limited, "DO RELEASE_LOCK("+lock+")") // if it fails, the session is over
-			cancel()
+		for i, conn := range held {
+			if i < len(locked) && locked[i] {
+				limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), surveyIn)
+				_, _ = conn.ExecContext(limited, "DO RELEASE_LOCK("+lock+")") // if it fails, the session is over
+				cancel()
+			}
 			_ = conn.Close()
 		}
 	}()
@@ -181,6 +186,19 @@ func (s *Store) alone(ctx context.Context, do func(held turn) error) error {
 			return db.Fail(ctx, "a session", err)
 		}
 		held = append(held, conn)
+		galera := s.galera
+		if !galera {
+			var name, value string
+			err := conn.QueryRowContext(limited, "SHOW GLOBAL VARIABLES LIKE 'wsrep\\_on'").Scan(&name, &value)
+			if err != nil && !errors.Is(err, sql.ErrNoRows) {
+				return db.Fail(ctx, "a lock", err)
+			}
+			galera = value == "ON"
+		}
+		locked = append(locked, !galera)
+		if galera {
+			continue
+		}
 		var got sql.Null[int64]
 		if err := conn.QueryRowContext(limited, "SELECT GET_LOCK("+lock+", 1)").Scan(&got); err != nil {
 			return db.Fail(ctx, "a lock", err)
@@ -216,7 +234,7 @@ func (s *Store) finish(ctx context.Context, held turn, rows []placed) error {
 		limited, cancel := db.Limit(ctx)
 		var err error
 		if r.fence == renamed {
-			_, err = conn.ExecContext(limited, "UPDATE tiny_id_info SET biz_type = ?, version = version + 2 WHERE id = ? AND biz_type = ?", movedPrefix+r.by+"~"+r.bizType, r.id, movingPrefix+r.by+"~"+r.bizType)
+			err = rename(limited, conn, r, movedPrefix+r.by+"~"+r.bizType, 0)
 		} else if err = bar(limited, conn, movedTrigger, r.id, "this biz_type was moved to native tags of hapax for store "+r.by); err == nil {
 			_, err = conn.ExecContext(limited, fmt.Sprintf("DROP TRIGGER IF EXISTS %s%d", movingTrigger, r.id))
 		}
@@ -228,6 +246,20 @@ func (s *Store) finish(ctx context.Context, held turn, rows []placed) error {
 	return nil
 }
 
+// rename gives a row a name, and a max_id if its own is lower. It fails if the name is not any more as it
+// was read.
+func rename(ctx context.Context, conn *sql.Conn, r placed, name string, maxID int64) error {
+	done, err := conn.ExecContext(ctx, "UPDATE tiny_id_info SET biz_type = ?, max_id = GREATEST(max_id, ?), version = version + 2 WHERE id = ? AND biz_type = ?", name, maxID, r.id, r.name)
+	if err != nil {
+		return err
+	}
+	n, err := done.RowsAffected()
+	if err == nil && n == 0 {
+		err = errChanged(r.bizType)
+	}
+	return err
+}
+
 // bar makes a trigger that refuses TinyID's update of a row. One that counts the version up by two
 // may pass: Reopen does.
 func bar(ctx context.Context, conn *sql.Conn, prefix string, id int64, why string) error {
@@ -237,7 +269,7 @@ func bar(ctx context.Context, conn *sql.Conn, prefix string, id int64, why strin
 }
 
 func errChanged(bizType string) error {
-	return fmt.Errorf("%w: row %q of tiny_id_info has changed since it was read: repeat this if the row is still to be moved", hapax.ErrInvalidArgument, bizType)
+	return fmt.Errorf("%w: row %q of tiny_id_info has changed since it was read: repeat this if it is still to be done", hapax.ErrInvalidArgument, bizType)
 }
 
 func (db *database) closeRow(ctx context.Context, conn *sql.Conn, r row, code string) error {
@@ -338,7 +370,7 @@ func Reopen(ctx context.Context, s *Store, target moves.Target, all []Move, prog
 func (db *database) reopen(ctx context.Context, conn *sql.Conn, r placed, maxID int64) error {
 	limited, cancel := db.Limit(ctx)
 	defer cancel()
-	_, err := conn.ExecContext(limited, "UPDATE tiny_id_info SET biz_type = ?, max_id = GREATEST(max_id, ?), version = version + 2 WHERE id = ?", r.bizType, maxID, r.id)
+	err := rename(limited, conn, r, r.bizType, maxID)
 	// The trigger goes last: without it TinyID would go on from the old max_id.
 	if err == nil && r.fence == trigger {
 		for _, prefix := range []string{movingTrigger, movedTrigger} {

@@ -206,10 +206,11 @@ func (s *Store) retract(ctx context.Context, target moves.Target, store, bizType
 
 // placed is a row, and the database that it is in.
 type placed struct {
-	row
+	row // with the biz_type that it has or had before it was closed
 	closing
 
-	db int
+	name string // its biz_type as it is
+	db   int
 }
 
 // top returns the highest max_id of rows.
@@ -237,7 +238,7 @@ func (s *Store) all(ctx context.Context) (map[string][]placed, error) {
 			return nil, db.Fail(ctx, "tiny_id_info", err)
 		}
 		for _, r := range rows {
-			p := placed{row: r, db: i}
+			p := placed{row: r, name: r.bizType, db: i}
 			if p.bizType, p.closing = cutName(r.bizType); p.fence == open {
 				p.closing = triggered[r.id]
 			}

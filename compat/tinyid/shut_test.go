@@ -21,7 +21,7 @@ import (
 
 // contested is a biz_type that the tests of package contest may do anything to. A long one is closed by
 // a trigger.
-func contested(t *testing.T, server *testservers.Server, bizType string) contest.Row {
+func contested(t *testing.T, server *testservers.Server, bizType string, opened ...func(*tinyid.Store)) contest.Row {
 	db := database(t, server)
 	return contest.Row{
 		Server: server, URL: db.URL, Tag: bizType,
@@ -59,6 +59,9 @@ func contested(t *testing.T, server *testservers.Server, bizType string) contest
 		},
 		Open: func(t *testing.T, url string, timeout time.Duration) contest.Commands {
 			s := open(t, tinyid.Options{Timeout: timeout}, url)
+			for _, do := range opened {
+				do(s)
+			}
 			return contest.Commands{
 				Plan: func(ctx context.Context, target moves.Target, undo bool) ([]moves.Move, error) {
 					if undo {
@@ -93,6 +96,10 @@ func TestContest(t *testing.T) {
 			t.Run("at once", func(t *testing.T) { contest.AtOnce(t, contested(t, server, bizType)) })
 		})
 	}
+	t.Run("at once in a cluster", func(t *testing.T) {
+		t.Parallel()
+		contest.AtOnce(t, contested(t, server, "a", tinyid.InACluster))
+	})
 }
 
 // testNameless: what a build closed that noted no store is refused, whatever the store has.

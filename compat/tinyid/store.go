@@ -89,6 +89,7 @@ type database struct {
 // Store grants segments of the biz_types in tiny_id_info.
 type Store struct {
 	dbs    []*database
+	galera bool // in a test, whatever the databases are
 	warn   func(code, message string)
 	marks  *witness.Marks // how far each class of each biz_type was granted
 	before marked         // what the witness knew when the store was opened

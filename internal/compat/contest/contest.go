@@ -338,6 +338,7 @@ func AtOnce(t *testing.T, r Row) {
 			{"the same", 0, undo, false, false, calls},
 			{"its opposite", 0, !undo, false, false, append(calls, "statement")},
 			{"its opposite, once the row is let go", 0, !undo, true, false, calls},
+			{"its opposite, after a move that was killed", 0, !undo, false, true, calls},
 			{"its opposite, after a move that was killed, once the row is let go", 0, !undo, true, true, calls},
 			{"another store's move", 1, false, false, false, append(calls, "statement")},
 			{"another store's way back", 1, true, false, false, calls},
