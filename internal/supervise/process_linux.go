@@ -293,6 +293,9 @@ func living(wanted func(proc, map[int]proc) bool) []int {
 	return pids
 }
 
+// threadsField is where /proc/PID/stat has the number of threads, counted from the state.
+const threadsField = 17
+
 // readProc reads what is needed of /proc/PID/stat. It is false for a process that has
 // ended.
 func readProc(pid int) (proc, bool) {
@@ -302,7 +305,12 @@ func readProc(pid int) (proc, bool) {
 	}
 	_, rest, ok := bytes.Cut(text[max(0, bytes.LastIndexByte(text, ')')):], []byte(") ")) // names may hold anything
 	fields := bytes.Fields(rest)                                                          // state, parent, group, session
-	if !ok || len(fields) < 4 || fields[0][0] == 'Z' || fields[0][0] == 'X' {
+	if !ok || len(fields) <= threadsField {
+		return proc{}, false
+	}
+	// The state is that of the first thread, which may have ended before the others. Of a process that has
+	// ended, no other thread is left.
+	if s := fields[0][0]; s == 'X' || s == 'Z' && len(fields[threadsField]) == 1 && fields[threadsField][0] <= '1' {
 		return proc{}, false
 	}
 	parent, err1 := strconv.Atoi(string(fields[1]))
