@@ -95,6 +95,8 @@ type Client struct {
 	preferred atomic.Int64 // index of the server that answered last
 	transport *http.Transport
 	began     time.Time // what leases' validity is counted from
+	asleep    func() time.Duration
+	slept     time.Duration // what asleep said when the client began
 
 	calls, failures, failovers, leases, renewals, dropped atomic.Int64
 
@@ -155,7 +157,8 @@ func newClient(opts Options, urls []string) (*Client, error) {
 	if len(urls) < 1 || len(urls) > maxServers {
 		return nil, outOfRange("urls", len(urls), fmt.Sprintf("1 to %d addresses", maxServers))
 	}
-	c := &Client{opts: opts, began: time.Now(), open: map[hapax.Issuer]*lease{}}
+	c := &Client{opts: opts, began: time.Now(), asleep: asleep, open: map[hapax.Issuer]*lease{}}
+	c.slept = c.asleep()
 	c.transport = &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
 		DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,

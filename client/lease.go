@@ -129,13 +129,29 @@ type lease struct {
 
 // Allocate implements hapax.SegmentStore.
 func (l *lease) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
-	began := time.Since(l.began)
+	began := l.elapsed()
 	// The validity counts from before the call: the server's clock ran while the answer was on its way.
 	a, validFor, err := l.allocate(ctx, tag, n, last)
 	if err == nil {
 		l.extend(began, validFor)
 	}
 	return a, err
+}
+
+// elapsed returns the time since the client began, with what the machine slept of it: the
+// monotonic clock stands still meanwhile, and a tag may be deleted.
+func (c *Client) elapsed() time.Duration {
+	// In seconds: a pause amid a reading looks like sleep, too.
+	return time.Since(c.began) + (c.asleep() - c.slept).Truncate(time.Second)
+}
+
+// asleep returns how long the machine has been asleep since it booted, where that can be told.
+func asleep() time.Duration {
+	clock, ok := any(hapax.SystemClock{}).(interface{ Asleep() time.Duration })
+	if !ok {
+		return 0
+	}
+	return clock.Asleep()
 }
 
 // extend moves the end of the validity on; it counts from when it was asked for.
@@ -172,7 +188,7 @@ func (c *Client) watch() {
 			return
 		case <-tick.C:
 		}
-		due := c.expire(time.Since(c.began))
+		due := c.expire(c.elapsed())
 		if len(due) == 0 {
 			continue
 		}
@@ -226,7 +242,7 @@ func renew(ctx context.Context, leases []*lease) {
 // sure counts at once; while none answers, the validity that was told last runs
 // out.
 func (l *lease) renew(ctx context.Context) {
-	began := time.Since(l.began)
+	began := l.elapsed()
 	ctx, cancel := context.WithTimeout(ctx, hapax.DefaultStoreTimeout)
 	defer cancel()
 	res, err := call(ctx, l.Client, leasing, func(ctx context.Context, s *server) (*hapaxv1.RenewResponse, error) {

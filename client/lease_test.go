@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,6 +37,10 @@ func (s *slowServer) Allocate(context.Context, *hapaxv1.AllocateRequest) (*hapax
 	return &hapaxv1.AllocateResponse{
 		Grant: wire.NewGrant(hapax.Grant{Lo: 1, Hi: 101}), Tag: wire.NewTag(tag), ValidFor: durationpb.New(s.validFor), Key: "k", From: 1,
 	}, err
+}
+
+func (s *slowServer) HandBack(context.Context, *hapaxv1.HandBackRequest) (*hapaxv1.HandBackResponse, error) {
+	return &hapaxv1.HandBackResponse{}, nil
 }
 
 func (s *slowServer) Renew(context.Context, *hapaxv1.RenewRequest) (*hapaxv1.RenewResponse, error) {
@@ -79,6 +84,37 @@ func TestValidityCountsFromTheRequest(t *testing.T) {
 		}
 		if l.renew(t.Context()); srv.renewed != 1 || time.Duration(l.until.Load()) != until {
 			t.Errorf("a server with another store was asked to renew: %d times, until %v", srv.renewed, time.Duration(l.until.Load()))
+		}
+	})
+}
+
+// TestValidityCountsSleep: what was leased before the machine slept for longer than that is valid is
+// given up when it wakes.
+func TestValidityCountsSleep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := newClient(Options{Timeout: time.Minute}, []string{"http://127.0.0.1:1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		var slept atomic.Int64
+		c.asleep = func() time.Duration { return time.Duration(slept.Load()) }
+		c.slept = c.asleep()
+		c.servers[0].lease = &slowServer{storeID: "right", takes: time.Millisecond, validFor: time.Hour}
+		l := &lease{Client: c, tag: "t"}
+		if l.inner, err = hapax.NewSegment(t.Context(), l, "t", hapax.SegmentOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		c.open[l.inner] = l
+		c.children.Go(c.watch)
+		time.Sleep(3 * minRenewEvery)
+		if dropped := c.Stats().Dropped; dropped != 0 {
+			t.Errorf("awake: given up %d times; want 0", dropped)
+		}
+		slept.Store(int64(2 * time.Hour))
+		time.Sleep(3 * minRenewEvery)
+		if dropped, rest := c.Stats().Dropped, l.inner.Stats().Remaining; dropped != 1 || rest != 0 {
+			t.Errorf("after two hours of sleep: given up %d times, %d are left; want 1, 0", dropped, rest)
 		}
 	})
 }
