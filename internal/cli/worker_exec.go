@@ -39,6 +39,9 @@ keeps that deadline in case the first one is killed or frozen.
 A generator that reads the clock repeats numbers when the clock is set back while it runs:
 the command is then killed at once, unless --on-clock-step=warn.
 
+Exec ends all that the command starts, and not what a daemon starts for it, such as the
+container of docker run: put exec into the container.
+
 Uniqueness is per pool: give all processes of one generator the same pool, and no other.
 See docs/worker-ids.md.
 ` + supervise.Limits + execExitHelp,
