@@ -73,14 +73,28 @@ func (g *Guarded) noteFounding(ctx context.Context, s store) error {
 	return err
 }
 
-// proposedMargin is how far above the highest mark that is known a floor is proposed:
-// some of the largest segments that a rate leads to.
-const proposedMargin = 10 * hapax.DefaultMaxStep
+// A floor is proposed so many of a tag's largest segments above its mark, and no lower than with the default's.
+const (
+	proposedSegments = 10
+	proposedMargin   = proposedSegments * hapax.DefaultMaxStep
+)
 
-// proposedFloor returns a floor for a node of which no more is known than by others.
+// proposedFloor returns a floor for a node of which no more is known than by others: above the segments that any
+// tag's rate can have led it to.
 func proposedFloor(known, have lines) int64 {
-	mark, _ := highest(known, have)
-	return min(mark+proposedMargin, maxFloor)
+	floor := int64(proposedMargin)
+	for _, some := range []lines{known, have} {
+		for line, p := range some.pairs {
+			d := some.defs[line]
+			if _, ok := CutTagLine(line); !ok || d.Kind != "" {
+				continue
+			}
+			// In places, of which a line has twice maxFloor: no sum here overflows.
+			widest := max(hapax.DefaultMaxStep, d.Step, d.MaxStep) * max(1, d.Delta)
+			floor = max(floor, min(p.Mark, maxFloor)+min(widest, maxFloor/proposedSegments)*proposedSegments)
+		}
+	}
+	return min(floor, maxFloor)
 }
 
 // maxFloor is the highest floor that is accepted: half of a line, so that enough is left of a

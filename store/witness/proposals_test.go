@@ -169,3 +169,26 @@ func TestInquiresInTheStore(t *testing.T) {
 		t.Errorf("healed are %+v", c.store.heals)
 	}
 }
+
+// What is proposed lies above two segments, the one in use and the next, of any size that a tag allows.
+func TestProposedFloor(t *testing.T) {
+	for name, d := range map[string]def{
+		"a plain tag": {}, "numbers that are apart": {Delta: 100, Remainder: 7}, "large segments": {Step: 5_000_000, MaxStep: 50_000_000},
+		"a large step": {Step: 20_000_000}, "both": {MaxStep: 50_000_000, Delta: 100},
+	} {
+		tag, err := d.tag("t", Pair{Mark: 5000}).WithDefaults()
+		if err != nil {
+			t.Fatal(err)
+		}
+		line := lines{map[string]Pair{TagLine("t"): {Mark: 5000}, TagLine("u"): {Mark: 9000}, TagLine("s"): {Mark: 1 << 50}}, map[string]def{TagLine("t"): d, TagLine("s"): {Kind: hapax.KindSnowflake}}}
+		for _, floor := range []int64{proposedFloor(line, newLines()), proposedFloor(newLines(), line)} {
+			if least := 5000 + 2*tag.MaxStep*tag.Delta; floor < least || floor > 9000+10*tag.MaxStep*tag.Delta {
+				t.Errorf("%s: a floor of %d is proposed, and two segments end at %d", name, floor, least)
+			}
+		}
+	}
+	widest := lines{map[string]Pair{TagLine("t"): {Mark: hapax.MaxMark}}, map[string]def{TagLine("t"): {Step: hapax.MaxStep, Delta: hapax.MaxDelta}}}
+	if floor := proposedFloor(widest, newLines()); floor != maxFloor {
+		t.Errorf("at the end of a line a floor of %d is proposed; want %d", floor, int64(maxFloor))
+	}
+}

@@ -58,7 +58,7 @@ type Adoption struct {
 	Missing  []Node   // missing nodes, with the statement taken for evidence
 	Stated   []Node   // nodes that the statement is about
 	Raised   []Raised // lines that will be raised
-	Proposed int64    // the lowest floor that would be accepted
+	Proposed int64    // a floor above all that a missing node can have used, if its segments were no larger than the tags allow
 }
 
 // statement is a Statement as it is stored.
