@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +26,8 @@ func contested(t *testing.T, server *testservers.Server) contest.Row {
 		Reset: func(t *testing.T) {
 			db.Run(t, "DELETE FROM leaf_alloc", "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('a', 101, 10)")
 		},
+		Set: func(t *testing.T, maxID int64) { db.Run(t, fmt.Sprintf("UPDATE leaf_alloc SET max_id = %d", maxID)) },
+		Get: func(t *testing.T) int64 { return db.Number(t, "SELECT max_id FROM leaf_alloc") },
 		Takes: func(ctx context.Context) (g hapax.Grant, ok bool) {
 			tx, err := db.BeginTx(ctx, nil)
 			if err != nil {
@@ -63,6 +66,15 @@ func commands(table *leaf.Table) contest.Commands {
 
 func testUndoElsewhere(t *testing.T, server *testservers.Server) {
 	contest.Elsewhere(t, contested(t, server), func(id string) string { return id })
+}
+
+func testExtremes(t *testing.T, server *testservers.Server) {
+	contest.Extremes(t, contested(t, server))
+}
+
+func testPlansOnly(t *testing.T, server *testservers.Server) {
+	r := contested(t, server)
+	contest.PlansOnly(t, r, testdb.ReadOnly(t, r.URL))
 }
 
 func testKilled(t *testing.T, server *testservers.Server) { contest.Killed(t, contested(t, server)) }

@@ -52,6 +52,8 @@ func TestTable(t *testing.T) {
 		"moves":          testMoves,
 		"two stores":     testTwoStores,
 		"undo elsewhere": testUndoElsewhere,
+		"extremes":       testExtremes,
+		"plans only":     testPlansOnly,
 		"notes":          testNotes,
 		"killed":         testKilled,
 		"at once":        testAtOnce,

@@ -131,6 +131,9 @@ func (s *Store) move(ctx context.Context, target moves.Target, m *Move, margin i
 		if err == nil { // another command may have come after the plan
 			err = notOurs(rows[name], store)
 		}
+		if err == nil && len(rows[name]) > 0 { // before anything is closed: what cannot be moved stays as it is
+			_, err = s.definition(rows[name], margin)
+		}
 		if err == nil {
 			err = s.closeRows(ctx, held, rows[name], codeOf(store))
 		}
@@ -150,10 +153,7 @@ func (s *Store) move(ctx context.Context, target moves.Target, m *Move, margin i
 			m.After = done.After
 			return errors.Join(err, done.Reason)
 		}
-		def, err := merge(these, len(s.dbs), margin)
-		if err == nil {
-			def, err = def.WithDefaults()
-		}
+		def, err := s.definition(these, margin)
 		if err != nil {
 			return shutAlready(err)
 		}
@@ -170,6 +170,18 @@ func (s *Store) move(ctx context.Context, target moves.Target, m *Move, margin i
 	}
 	m.Closed = err == nil
 	return err
+}
+
+// definition is merge for one biz_type alone, whose error keeps nobody from the others.
+func (s *Store) definition(rows []placed, margin int64) (hapax.Tag, error) {
+	def, err := merge(rows, len(s.dbs), margin)
+	if err == nil {
+		def, err = def.WithDefaults()
+	}
+	if err != nil && !errors.Is(err, hapax.ErrInvalidArgument) {
+		err = fmt.Errorf("%w: %w", hapax.ErrInvalidArgument, err)
+	}
+	return def, err
 }
 
 func shutAlready(err error) error {

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/tinyid"
 	"github.com/hapax-id/hapax/internal/compat/contest"
+	"github.com/hapax-id/hapax/internal/compat/testdb"
 	"github.com/hapax-id/hapax/internal/moves"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/memstore"
@@ -43,6 +45,10 @@ func contested(t *testing.T, server *testservers.Server, bizType string, opened 
 			}
 			db.Run(t, "DELETE FROM tiny_id_info", "INSERT INTO tiny_id_info (biz_type, max_id, step, delta, remainder, version) VALUES ('"+bizType+"', 100, 10, 1, 0, 1)")
 		},
+		Set: func(t *testing.T, maxID int64) {
+			db.Run(t, fmt.Sprintf("UPDATE tiny_id_info SET max_id = %d, version = version + 2", maxID))
+		},
+		Get: func(t *testing.T) int64 { return db.Number(t, "SELECT max_id FROM tiny_id_info") },
 		Takes: func(ctx context.Context) (g hapax.Grant, ok bool) {
 			var id, step, version int64
 			err := db.QueryRowContext(ctx, "SELECT id, max_id, step, version FROM tiny_id_info WHERE biz_type = ?", bizType).Scan(&id, &g.Lo, &step, &version)
@@ -92,7 +98,14 @@ func TestContest(t *testing.T) {
 					return "the code " + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:5]))
 				})
 			})
+			if how == "renamed" { // the account sees no triggers
+				t.Run("plans only", func(t *testing.T) {
+					r := contested(t, server, bizType)
+					contest.PlansOnly(t, r, testdb.ReadOnly(t, r.URL))
+				})
+			}
 			t.Run("killed", func(t *testing.T) { contest.Killed(t, contested(t, server, bizType)) })
+			t.Run("extremes", func(t *testing.T) { contest.Extremes(t, contested(t, server, bizType)) })
 			t.Run("at once", func(t *testing.T) { contest.AtOnce(t, contested(t, server, bizType)) })
 		})
 	}

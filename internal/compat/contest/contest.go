@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -29,6 +30,10 @@ type Row struct {
 
 	// Takes takes a segment as the foreign system does.
 	Takes func(ctx context.Context) (g hapax.Grant, ok bool)
+
+	// Set sets its max_id, by hand, and Get tells it, whatever the row is called by now.
+	Set func(t *testing.T, maxID int64)
+	Get func(t *testing.T) (maxID int64)
 
 	// Open opens the table at a URL, for calls that may take so long; 0 is the usual time.
 	Open func(t *testing.T, url string, timeout time.Duration) Commands
@@ -182,6 +187,75 @@ func Elsewhere(t *testing.T, r Row, name func(id string) string) {
 		c.must(t, b, true)
 		if who := c.issue(t); who != theirs {
 			t.Errorf("after the way back %s issues", who)
+		}
+	}
+}
+
+// PlansOnly tests that a plan changes nothing, whatever was done before: by an account at that URL, which
+// may only read, and with a target of which no call is done that changes something.
+func PlansOnly(t *testing.T, r Row, url string) {
+	all, looks := r.Open(t, r.URL, 0), r.Open(t, url, 0)
+	for _, state := range []string{"open", "moving", "moved", "open again"} {
+		c := begin(t, r, all)
+		own := c.stores[0]
+		target := &unmade{&struck{Target: own}}
+		target.dead.Store(true)
+		switch state {
+		case "moving":
+			_ = c.do(t.Context(), target, false) // it is killed
+		case "moved":
+			c.must(t, own, false)
+		case "open again":
+			c.must(t, own, false)
+			c.must(t, own, true)
+		}
+		for _, undo := range []bool{false, true} {
+			for _, one := range []moves.Target{target, c.stores[1]} {
+				before, err := c.Plan(t.Context(), one, undo)
+				var after []moves.Move
+				if err == nil {
+					after, err = looks.Plan(t.Context(), one, undo)
+				}
+				if err != nil || fmt.Sprint(before) != fmt.Sprint(after) {
+					t.Errorf("%s, undo %v: %v, then %v, %v; want the same plan", state, undo, before, after, err)
+				}
+			}
+		}
+		if who := c.issue(t); who != map[string]string{"open": theirs, "moved": "store 0", "open again": theirs}[state] {
+			t.Errorf("%s: after the plans %q issues", state, who)
+		}
+		if _, err := c.stores[1].Tag(t.Context(), r.Tag); !errors.Is(err, hapax.ErrTagNotFound) {
+			t.Errorf("%s: a plan has made a tag: %v", state, err)
+		}
+	}
+}
+
+// Extremes tests that a row that comes to a max_id with which nothing can be done, once the move was
+// planned, is refused as it is.
+func Extremes(t *testing.T, r Row) {
+	commands := r.Open(t, r.URL, 0)
+	for _, maxID := range []int64{math.MaxInt64, math.MaxInt64 - 3, hapax.MaxMark + 1, hapax.MaxMark, -1, math.MinInt64} {
+		c := begin(t, r, commands)
+		own := c.stores[0]
+		all, err := c.Plan(t.Context(), own, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Set(t, maxID)
+		err = c.CarryOut(t.Context(), own, all, false)
+		if err != nil || len(all) != 1 || !errors.Is(all[0].Reason, hapax.ErrInvalidArgument) || all[0].Closed {
+			t.Errorf("%d: %+v, %v; want it refused", maxID, all, err)
+		}
+		if _, err := own.Tag(t.Context(), r.Tag); !errors.Is(err, hapax.ErrTagNotFound) || r.Get(t) != maxID {
+			t.Errorf("%d: max_id is %d, and natively there is %v", maxID, r.Get(t), err)
+		}
+		if all, err = c.Plan(t.Context(), own, false); err != nil || len(all) != 1 || all[0].Reason == nil {
+			t.Errorf("%d is planned: %+v, %v; want it refused", maxID, all, err)
+		}
+		r.Set(t, 100)
+		c.must(t, own, false)
+		if who := c.issue(t); who != "store 0" {
+			t.Errorf("%d, corrected: %q issues", maxID, who)
 		}
 	}
 }

@@ -117,3 +117,20 @@ func (d Database) Number(t testing.TB, query string, args ...any) int64 {
 	}
 	return n
 }
+
+// ReadOnly makes an account that may only read a database, and returns the URL for it.
+func ReadOnly(t testing.TB, address string) string {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, database := "r"+strings.ToLower(rand.Text()), strings.Trim(u.Path, "/")
+	cfg := mysql.NewConfig()
+	cfg.User = u.User.Username()
+	cfg.Passwd, _ = u.User.Password()
+	cfg.Net, cfg.Addr, cfg.DBName = "tcp", u.Host, database
+	Database{DB: open(t, cfg)}.Run(t, "CREATE USER "+name+"@'%' IDENTIFIED BY 'p'", "GRANT SELECT ON "+database+".* TO "+name+"@'%'")
+	u.User = url.UserPassword(name, "p")
+	return u.String()
+}
