@@ -191,6 +191,18 @@ function testAChildDoesNotHandBackTheParents(): void
     $server->close();
 }
 
+function testAChildUsesNoConnectionOfItsParents(): void
+{
+    [$server, $client] = started('{}', ahead: false);
+    $client->tag('orders')->next();
+    $servers = Closure::bind(fn () => $this->here()->servers, $client, Hapax\Client::class)();
+    $first = Closure::bind(fn () => $this->all[0], $servers, Hapax\Internal\Servers::class)();
+    $isKept = Closure::bind(fn () => $this->kept() !== null, $first, Hapax\Internal\Server::class);
+    same(false, inChild($isKept)(), 'in a child that a signal handler forked amid a call');
+    same(true, $isKept());
+    $server->close();
+}
+
 function testAShortLife(): void
 {
     [$server, $client] = started('{}', isShortLived: true);
