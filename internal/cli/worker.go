@@ -125,6 +125,7 @@ type workerFlags struct {
 
 	pool, workers, name, known string
 	env                        []string
+	among                      hapax.WorkerRange // of which one was given; hold sets it
 	wait, grant, grace         time.Duration
 	ahead, maxSkew             time.Duration
 	listKnown                  bool
@@ -271,6 +272,9 @@ func (f *workerFlags) hold(ctx context.Context, ids hapax.WorkerRange, holder st
 			Field: "--workers", Value: fmt.Sprintf("%d-%d", ids.Lo, ids.Hi-1), Err: hapax.ErrInvalidArgument,
 			Allowed: fmt.Sprintf("worker IDs of the pool %q, which has 0 to %d", f.pool, layout.Workers()-1),
 		}, c.Close())
+	}
+	if f.among = ids; ids == (hapax.WorkerRange{}) {
+		f.among.Hi = layout.Workers()
 	}
 	h := &holding{client: c, extended: make(chan struct{}, 1), clock: clock}
 	h.HeldWorker, err = c.HoldWorker(ctx, hapax.HoldOptions{

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -85,6 +86,26 @@ func parseSteps(text string) (steps []templateStep, ok bool) {
 		text = text[end:]
 	}
 	return steps, true
+}
+
+// warnAlike tells of another worker ID that gives the variables the same values: its holder's generator
+// would be told the same number, unless it reads workerVariable.
+func warnAlike(vars []variable, ids hapax.WorkerRange, worker int64, tell func(string)) {
+	if len(vars) == 0 {
+		return
+	}
+	// As many as the widest generator knows are enough: a quotient or a remainder comes again long before.
+	for other := ids.Lo; other < min(ids.Hi, ids.Lo+1<<16); other++ {
+		if other == worker || slices.ContainsFunc(vars, func(v variable) bool { return v.of(worker) != v.of(other) }) {
+			continue
+		}
+		names := make([]string, len(vars))
+		for i, v := range vars {
+			names[i] = v.name
+		}
+		tell(fmt.Sprintf("worker IDs %d and %d give the same %s: a program that does not read %s too needs fewer --workers", worker, other, strings.Join(names, ", "), workerVariable))
+		return
+	}
 }
 
 // of returns NAME=VALUE for a worker ID.

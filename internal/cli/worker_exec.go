@@ -88,6 +88,7 @@ func workerExec(cmd *cobra.Command, f *workerFlags, args []string, onStep string
 		return err
 	}
 	tell := func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), "hapax: "+text) }
+	warnAlike(vars, f.among, held.ID(), tell)
 	result := supervise.Run(held, supervise.Options{
 		Path: path, Args: args, Env: environment(held.ID(), vars),
 		Margin: f.margin(), Grace: f.grace, Survive: onStep == "warn",

@@ -114,6 +114,7 @@ func workerHold(cmd *cobra.Command, f *workerFlags, file, address string, onLost
 	if err != nil {
 		return err
 	}
+	warnAlike(vars, f.among, held.ID(), tell)
 	one := claim{ahead: f.ahead}
 	if address != "" {
 		stop, err := answerWorker(cmd.Context(), held, address, f.generator(), &one)

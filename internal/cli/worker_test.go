@@ -34,6 +34,43 @@ func TestVariableTemplates(t *testing.T) {
 	}
 }
 
+// A worker ID whose values another one has too is told of.
+func TestAlikeWorkers(t *testing.T) {
+	for _, tt := range []struct {
+		templates string
+		ids       hapax.WorkerRange
+		worker    int64
+		want      string // empty: nothing
+	}{
+		{"W={worker}", hapax.WorkerRange{Hi: 1024}, 37, ""},
+		{"W={worker%32}", hapax.WorkerRange{Hi: 1024}, 37, "37 and 5 give the same W:"},
+		{"W={worker%32}", hapax.WorkerRange{Hi: 1024}, 5, "5 and 37 give the same W:"},
+		{"W={worker%32}", hapax.WorkerRange{Hi: 32}, 5, ""},
+		{"W={worker%32}", hapax.WorkerRange{Lo: 32, Hi: 64}, 37, ""},
+		{"W={worker%32} DC={worker/32}", hapax.WorkerRange{Hi: 1 << 22}, 1<<22 - 1, ""},
+		{"W={worker%32} DC={worker/32%32}", hapax.WorkerRange{Hi: 4096}, 37, "37 and 1061 give the same W, DC:"},
+		{"W={worker%32}", hapax.WorkerRange{Hi: 1 << 40}, 1 << 39, " and 0 give the same W:"},
+		{"", hapax.WorkerRange{Hi: 1024}, 37, ""},
+	} {
+		var vars []variable
+		for _, text := range strings.Fields(tt.templates) {
+			v, err := parseVariable(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			vars = append(vars, v)
+		}
+		var told string
+		warnAlike(vars, tt.ids, tt.worker, func(text string) { told += text })
+		if !strings.Contains(told, tt.want) || (told == "") != (tt.want == "") {
+			t.Errorf("%q of %v, worker ID %d: %q, want %q", tt.templates, tt.ids, tt.worker, told, tt.want)
+		}
+	}
+	for _, g := range generators {
+		warnAlike(g.variables(), hapax.WorkerRange{Lo: g.least, Hi: g.most + 1}, g.most, func(text string) { t.Errorf("%s: %s", g.name, text) })
+	}
+}
+
 // Every known generator has a range, templates that can be read, and a place in order.
 func TestKnownGenerators(t *testing.T) {
 	last := ""

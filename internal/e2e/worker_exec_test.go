@@ -133,6 +133,12 @@ func TestWorkerExecRunsTheCommandItself(t *testing.T) {
 	if got := readWithin(t, filepath.Join(dir, "env")); got != "100 100 3 m5{}" {
 		t.Errorf("the environment came as %q", got)
 	}
+	if said := exec(0, "--pool", "few", "--env", "W={worker%32}", "--", "true"); !strings.Contains(said, "give the same W:") {
+		t.Errorf("of a number that other worker IDs have too it says %q", said)
+	}
+	if said := exec(0, "--workers", "0-31", "--env", "W={worker%32}", "--", "true"); said != "" {
+		t.Errorf("of a number that no other worker ID has it says %q", said)
+	}
 	exec(7, "--", "sh", "-c", "exit 7")
 	exec(128+9, "--", "sh", "-c", "kill -9 $$")
 }
