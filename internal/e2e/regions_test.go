@@ -24,6 +24,7 @@ import (
 	"github.com/hapax-id/hapax/api/hapaxv1/hapaxv1connect"
 	sdk "github.com/hapax-id/hapax/client"
 	"github.com/hapax-id/hapax/internal/patience"
+	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/boltstore"
 )
 
@@ -605,4 +606,48 @@ func TestRegionIsAdopted(t *testing.T) {
 		r.note(ctx, w)
 	}
 	keptApart(t, r)
+}
+
+// A region's shared store went back while a node that can know is missing: a floor is stated for it,
+// without regard to whose number that is, and every number is the region's all the same.
+func TestRegionIsAdoptedWithAFloor(t *testing.T) {
+	t.Parallel()
+	const floor = 1_000_000 // the other region's
+	store := testservers.Redis(t)
+	store.MustControl()
+	f := &crew{t: t, dir: t.TempDir(), nodes: map[string]*serving{}}
+	f.args = []string{"--store", store.URL, "--max-wait", "10s", "--tags", "{orders: {step: 1000, max_step: 1000, delta: 2, remainder: 1}}"}
+	for _, name := range []string{"a", "b"} {
+		f.start(name)
+		f.ids = append(f.ids, takeSoon(t, f.nodes[name], "orders", 100)...)
+	}
+	store.Stop()
+	backup := filepath.Join(t.TempDir(), "copy")
+	copyData(t, store.Dir, backup)
+	store.Start()
+	for _, name := range []string{"a", "b"} {
+		f.ids = append(f.ids, takeSoon(t, f.nodes[name], "orders", 3000)...)
+	}
+	store.Kill()
+	f.nodes["b"].kill() // before anybody sees it silent
+	delete(f.nodes, "b")
+	copyData(t, backup, store.Dir)
+	store.Start()
+	f.awaitFence()
+	f.awaitMissing("a", "b")
+	if r := speak(t, f.dir, "adopt", "--server", f.nodes["a"].url, "--floor", fmt.Sprint(floor), "--yes"); r.code != 0 {
+		t.Fatalf("adopt: exit code %d, %s%s", r.code, r.out, r.err)
+	}
+	f.awaitHealed("after a floor was stated")
+	f.start("b")
+	f.awaitHealed("after the missing node's return")
+	for _, id := range f.ids {
+		if id%2 != 1 {
+			t.Fatalf("%d is no number of this region", id)
+		}
+	}
+	if last := f.ids[len(f.ids)-1]; last < floor {
+		t.Errorf("%d is below the floor", last)
+	}
+	f.stop()
 }
