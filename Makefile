@@ -1,8 +1,10 @@
 GO ?= go
 TOOL = $(GO) tool -modfile=$(CURDIR)/tools/go.mod
 BUF = $(CURDIR)/tools/buf/node_modules/.bin/buf
-# Those of the last two are for tests alone: vet comes with lint.
-MODULES = . bench examples/embedded examples/generators examples/invitations examples/store internal/testservers/ferretdb compat/vesta/dubbo/interop deploy deploy/check examples/recipes
+# What a machine lints in one go: the modules beside the root one, and those with hundreds of dependencies.
+BESIDE = bench examples/embedded examples/generators examples/invitations examples/store internal/testservers/ferretdb deploy/check
+DEEP = compat/vesta/dubbo/interop deploy examples/recipes
+MODULES = . $(BESIDE) $(DEEP)
 RACE = . ./internal/batch ./store/memstore/... ./internal/service/... ./internal/api/...
 BY_SYSTEM = ./internal/durable ./internal/hangup ./store/internal/fileid ./store/witness ./compat/vesta
 FUZZTIME ?= 10000x
@@ -86,7 +88,8 @@ bench-tags:
 # With the tools compiled, 15 minutes of processor for all modules, a third of that for deploy, which has Helm.
 lint: form fresh linters
 
-# golangci-lint has the checks of staticcheck within it. .ci/run takes its turn with the root module: MODULES=.
+# golangci-lint has the checks of staticcheck within it. .ci/run takes a part of the modules on three days of
+# eight.
 linters:
 	for m in $(MODULES); do (cd $$m && $(TOOL) golangci-lint run --config $(CURDIR)/.golangci.yml ./...) || exit; done
 
