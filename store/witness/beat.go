@@ -126,30 +126,53 @@ func (g *Guarded) noteFailure(err error) {
 func (g *Guarded) within(limit time.Duration, f func(context.Context, store) error) error {
 	dial, cancel := context.WithTimeout(g.life, max(limit, g.dialTimeout()))
 	defer cancel()
-	s, err := g.beatStore(dial)
+	h, s, err := g.beatStore(dial)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(g.life, limit)
 	defer cancel()
-	err = g.replaceLost(g.beats, s, f(ctx, s))
+	err = g.replaceLost(h, s, f(ctx, s))
 	if err != nil && (ctx.Err() != nil || errors.Is(err, errHangs)) && g.life.Err() == nil { // the turn's time may end a moment later
-		g.beats.drop(s)
+		h.drop(s)
 	}
 	return err
 }
 
 // beatStore returns the handle for heartbeats: on a store that nobody shares, that
-// for all calls.
-func (g *Guarded) beatStore(ctx context.Context) (store, error) {
+// for all calls. A process without a row, which beats no sooner than it has one, registers by the handle
+// for calls while that for heartbeats is dialled, which on a store that is far away takes as long.
+func (g *Guarded) beatStore(ctx context.Context) (*handle, store, error) {
 	if s := g.beats.peek(); s != nil { // however long the other handle takes to be dialled anew
-		return s, nil
+		return g.beats, s, nil
 	}
 	s, err := g.calls.get(ctx)
 	if err != nil || !s.Shared() {
-		return s, err
+		return g.beats, s, err
 	}
-	return g.beats.get(ctx)
+	g.mu.Lock()
+	registers := g.state == Joining && g.me.row == "" && g.beats != g.calls
+	begins := registers && !g.dials
+	g.dials = g.dials || begins
+	g.mu.Unlock()
+	if begins {
+		g.loop.Go(g.dialBeats)
+	}
+	if registers {
+		return g.calls, s, nil
+	}
+	s, err = g.beats.get(ctx)
+	return g.beats, s, err
+}
+
+// dialBeats dials the handle for heartbeats, of whose failure the turn tells that needs it.
+func (g *Guarded) dialBeats() {
+	ctx, cancel := context.WithTimeout(g.life, max(g.joinTimeout(), g.dialTimeout()))
+	defer cancel()
+	_, _ = g.beats.get(ctx)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.dials = false
 }
 
 // beat makes one heartbeat, which is one round trip, and has the work done that is due besides.

@@ -467,6 +467,13 @@ func (c *conn) SwapRow(ctx context.Context, table, name string, old, next []byte
 	return c.Store.SwapRow(ctx, table, name, old, next)
 }
 
+func (c *conn) Pools(ctx context.Context) ([]driver.Pool, error) {
+	if err := c.pass(ctx, "pools"); err != nil {
+		return nil, err
+	}
+	return c.Store.Pools(ctx)
+}
+
 func (c *conn) Tags(ctx context.Context, after string, limit int) ([]hapax.Tag, error) {
 	if err := c.pass(ctx, "tags"); err != nil {
 		return nil, err

@@ -53,6 +53,7 @@ type Guarded struct {
 	peers   map[string]*sighting // other rows of the store, by name
 	noted   time.Duration        // when they were noted last
 	watch   watch
+	dials   bool          // the handle for heartbeats is dialled while the process registers
 	looks   bool          // some work that is due besides the heartbeats is under way
 	since   time.Duration // when the state began
 	toldAt  time.Duration // when Options.Changed was told last

@@ -341,6 +341,13 @@ func (g *Guarded) isAlone(ctx context.Context, s store, before record, joins int
 // at most. The same holds for a process that was out of contact for long.
 // One that asks because the primary has changed, and was in contact, needs nobody else.
 func (g *Guarded) ready(ctx context.Context, s store) (bool, error) {
+	// Read beside the heartbeats, not after them: a process that comes to beat less often meets the store
+	// to say so.
+	reports := func() (map[string]nodeRow, error) { return readNodes(ctx, s) }
+	if g.isFar() {
+		reports = begin(reports)
+		defer reports()
+	}
 	began := g.now()
 	rows, err := readRows(ctx, s, driver.TableBeats)
 	if err != nil {
@@ -352,7 +359,7 @@ func (g *Guarded) ready(ctx context.Context, s store) (bool, error) {
 	if !g.mayBeReady() {
 		return false, nil
 	}
-	nodes, err := readNodes(ctx, s)
+	nodes, err := reports()
 	if err != nil {
 		return false, err
 	}

@@ -1,6 +1,7 @@
 package witness_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -100,6 +101,51 @@ func TestSlowNodeSaysSoFirst(t *testing.T) {
 			if how := witness.HowEnded(m.witness, row); how != "" {
 				t.Errorf("c is marked as %s by %s; it lives", how, m.name)
 			}
+		}
+	})
+}
+
+// TestDistantStart: for how many answers a process waits on a store where each takes 300 ms, one after
+// the other, until it is granted a number. Time is virtual: what is asked at once counts once.
+func TestDistantStart(t *testing.T) {
+	const trip = 300 * time.Millisecond
+	world(t, func(t *testing.T, f *fleet) {
+		for _, want := range []struct {
+			name  string
+			calls string // in their order; those of one moment are joined by +
+			most  time.Duration
+		}{
+			// It waits for as long as a living node may take to meet the store, in which it looks for others.
+			{"a", "row row id swap beat list list+list pools+tags beat beat", 13200 * time.Millisecond},
+			{"b", "row row id swap beat list list+list pools+tags beat beat list+list swap id allocate", 7700 * time.Millisecond},
+			{"c", "row row id swap beat list list+list pools+tags beat beat list+list swap id allocate", 7700 * time.Millisecond},
+		} {
+			m := f.start(want.name)
+			m.delay(trip)
+			var moments [][]string
+			var last time.Time
+			m.link.setBefore(func(op string) error { // one call at a time, but where several begin at one moment
+				m.link.mu.Lock()
+				defer m.link.mu.Unlock()
+				if now := time.Now(); !now.Equal(last) {
+					last, moments = now, append(moments, nil)
+				}
+				moments[len(moments)-1] = append(moments[len(moments)-1], op)
+				return nil
+			})
+			if took := m.within(time.Minute); took > want.most {
+				t.Errorf("%s is granted a number after %v; want %v at most", want.name, took, want.most)
+			}
+			m.link.setBefore(nil)
+			var calls []string
+			for _, all := range moments {
+				slices.Sort(all)
+				calls = append(calls, strings.Join(all, "+"))
+			}
+			if got := strings.Join(calls, " "); !strings.HasPrefix(got, want.calls) {
+				t.Errorf("%s calls %q; want %q", want.name, got, want.calls)
+			}
+			time.Sleep(7 * time.Second)
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package witness
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -161,16 +162,18 @@ func (g *Guarded) surveyOn(h *handle) {
 	}
 	// A later row has a survey of its own: see the end.
 	g.me.busy = true
-	row := g.me.row
+	row, seen := g.me.row, g.me.seen
 	g.loop.Go(func() {
 		err := g.beside(h, surveyTimeouts*g.opts.Timeout, g.survey)
 		g.mu.Lock()
 		if g.me.row == row {
 			g.me.busy = false
 		}
-		joining := g.state == Joining
+		// A process that has joined waits until this one says that it has seen that: with a heartbeat, of
+		// which there are few where the store is far away.
+		awaited := g.state == Joining || g.intervalLocked() > g.opts.Heartbeat && g.me.row == row && g.me.seen > seen
 		g.mu.Unlock()
-		if joining && err == nil {
+		if awaited && err == nil {
 			g.wake()
 		}
 		if err != nil && g.life.Err() == nil {
@@ -235,20 +238,22 @@ func (g *Guarded) survey(ctx context.Context, s store) error {
 	if err != nil {
 		return err
 	}
-	nodes, err := readNodes(ctx, s)
+	// After the counters: who says that he has seen a join has read the rows up to it.
+	reports, err := aside(g, func() (map[string]nodeRow, error) { return readNodes(ctx, s) })
 	if err != nil {
 		return err
 	}
 	since := g.now()
 	beats, err := readRows(ctx, s, driver.TableBeats)
-	if err != nil {
+	nodes, failed := reports()
+	if err = cmp.Or(err, failed); err != nil {
 		return err
 	}
 	news, err := g.noteRows(beats, since)
 	if err != nil {
 		return err
 	}
-	found, err := compareLines(ctx, s, before)
+	found, err := g.compareAll(ctx, s, before) // the lines after the rows
 	if err != nil {
 		return unavailable(err)
 	}
@@ -300,6 +305,60 @@ func (g *Guarded) survey(ctx context.Context, s store) error {
 	return g.compact(ctx, s, beats, compacted)
 }
 
+// compareAll is compareLines, which reads the pools beside the tags where the store is far away.
+func (g *Guarded) compareAll(ctx context.Context, s store, known record) (comparison, error) {
+	if !g.isFar() {
+		return compareLines(ctx, s, known)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	pools := begin(func() ([]driver.Pool, error) { return s.Pools(ctx) })
+	defer func() { cancel(); _, _ = pools() }()
+	return compareLines(ctx, &pooled{store: s, pools: pools}, known)
+}
+
+// A pooled is a store whose pools are being read, for the first that asks.
+type pooled struct {
+	store
+	pools func() ([]driver.Pool, error) // nil: they were asked for
+}
+
+// Pools implements driver.PoolStore.
+func (p *pooled) Pools(ctx context.Context) ([]driver.Pool, error) {
+	pools := p.pools
+	if p.pools = nil; pools == nil {
+		return p.store.Pools(ctx)
+	}
+	return pools()
+}
+
+// isFar reports whether the store is so far away that readings that do not depend on each other are
+// made at once.
+func (g *Guarded) isFar() bool { return g.interval() > g.opts.Heartbeat }
+
+// begin begins a reading. Its result is that of wait, which is to be called.
+func begin[T any](read func() (T, error)) (wait func() (T, error)) {
+	var value T
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		value, err = read()
+	}()
+	return func() (T, error) {
+		<-done
+		return value, err
+	}
+}
+
+// aside is begin where the store is far away; else the reading is made now.
+func aside[T any](g *Guarded, read func() (T, error)) (wait func() (T, error), err error) {
+	if g.isFar() {
+		return begin(read), nil
+	}
+	value, err := read()
+	return func() (T, error) { return value, nil }, err
+}
+
 // isUntold reports whether somebody has ended since the last survey, and the number of changes
 // was not moved: one of an older version, or one that was killed before it could move it. The
 // others do not know. A process that joined since is surveyed by all.
@@ -330,7 +389,7 @@ func (g *Guarded) surveyLines(ctx context.Context, s store, row string, began ti
 			return err
 		}
 	}
-	found, err := compareLines(ctx, s, before)
+	found, err := g.compareAll(ctx, s, before)
 	if err != nil {
 		return unavailable(err)
 	}
