@@ -91,7 +91,7 @@ func TestForeignDirectories(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), os.Chown(dir, user, user)); err != nil { //nolint:gosec // the test's own
+	if err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), os.Chown(dir, user, user)); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{filepath.Join(dir, "ledger")}
