@@ -106,6 +106,7 @@ var rules = []rule{
 	{"internal/compat/fleet", []string{"root"}},
 	{"internal/compat/database", []string{"internal/mount", "store/sqlstore/mysqlstore"}},
 	{"internal/compat/testdb", []string{"root", "internal/testservers"}},
+	{"internal/compat/contest", []string{"root", "internal/moves", "internal/testservers", "store/driver", "store/memstore"}},
 	{"internal/compat/keeper", []string{"root", "internal/zksession"}},
 	{"internal/compat/marks", []string{"root", "store/witness"}},
 	{"internal/moves", []string{"root", "internal/service/define", "store/driver"}},

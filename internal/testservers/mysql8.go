@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -26,6 +27,9 @@ func MySQL8(t testing.TB, args ...string) *Server {
 	}
 	base := filepath.Join(cache, MySQL8Dir)
 	bin := Require(t, []string{"mysqld"}, filepath.Join(base, "bin"))
+	if !strings.HasPrefix(bin, base) { // MariaDB's package has one of that name
+		Missing(t, "MySQL 8 is not in "+base+", where .ci/deps puts it")
+	}
 	dir := filepath.Join(newDir(t, "mysql8", ""), "d")
 	common := []string{"--no-defaults", "--basedir=" + base, "--lc-messages-dir=" + filepath.Join(base, "share"), "--innodb-log-file-size=8M"}
 	if os.Geteuid() == 0 {
