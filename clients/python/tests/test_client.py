@@ -9,7 +9,6 @@ import faulthandler
 import glob
 import json
 import os
-import signal
 import socket
 import sys
 import tempfile
@@ -224,10 +223,10 @@ class Use(WithServer):
     def steps(self, every: int, prepare: Any, call: Any) -> Any:
         """Makes a call again and again, and does something amid each: as a signal's handler would, one step of the
         interpreter later each time, and with the tag that prepare returns."""
-        faulthandler.dump_traceback_later(120, exit=True)  # in place of waiting for itself
         self.addCleanup(faulthandler.cancel_dump_traceback_later)
         files = {hapax.__file__, _http.__file__}
         for at in range(1, 100_000, every):
+            faulthandler.dump_traceback_later(120, exit=True)  # in place of waiting for itself
             tag, handler = prepare()
             step = 0
 
