@@ -133,13 +133,6 @@ func (r *region) parsed(ctx context.Context, tag string, texts []string) (ids []
 	return ids, nil
 }
 
-// got notes numbers that somebody may use now.
-func (r *region) got(tag string, ids []hapax.ID) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.ids[tag] = append(r.ids[tag], ids...)
-}
-
 // fetch returns the body of an answer over HTTP.
 func (r *region) fetch(method, url, body string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(r.t.Context(), method, url, strings.NewReader(body))
