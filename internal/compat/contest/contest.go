@@ -435,7 +435,7 @@ func AtOnce(t *testing.T, r Row) {
 						t.Fatal(err)
 					}
 					hit = false
-					come := func() error {
+					come := func() {
 						hit = true
 						with := late
 						if comes.cutOff {
@@ -444,12 +444,19 @@ func AtOnce(t *testing.T, r Row) {
 							with = direct
 						}
 						_ = with.do(t.Context(), c.stores[comes.store], comes.undo) // it may be refused
-						return nil
 					}
-					target := &struck{Target: own, after: where == "answer of a call", by: come}
+					target := &struck{Target: own, after: where == "answer of a call", by: func() error {
+						come()
+						return nil
+					}}
 					if where == "statement" {
 						nth := testservers.Nth(at)
-						proxy.CutRequest(func(b []byte) bool { return nth(b) && come() != nil })
+						proxy.CutRequest(func(b []byte) bool {
+							if nth(b) {
+								come()
+							}
+							return false
+						})
 					} else {
 						target.at = at
 					}

@@ -130,7 +130,7 @@ func ReadOnly(t testing.TB, address string) string {
 	cfg.User = u.User.Username()
 	cfg.Passwd, _ = u.User.Password()
 	cfg.Net, cfg.Addr, cfg.DBName = "tcp", u.Host, database
-	Database{DB: open(t, cfg)}.Run(t, "CREATE USER "+name+"@'%' IDENTIFIED BY 'p'", "GRANT SELECT ON "+database+".* TO "+name+"@'%'")
+	Database{DB: open(t, cfg)}.Run(t, "CREATE USER "+name+"@'%' IDENTIFIED BY 'p'", strings.Join([]string{"GRANT SELECT ON", database + ".*", "TO", name + "@'%'"}, " "))
 	u.User = url.UserPassword(name, "p")
 	return u.String()
 }
