@@ -215,6 +215,13 @@ type Guarding interface {
 	Split() bool
 }
 
+// Paced is implemented by stores whose heartbeat may take several round trips, such as while grants of
+// the same process go on beside it.
+type Paced interface {
+	// BeatTrips returns how many these are at most, but for races that are lost.
+	BeatTrips() int
+}
+
 // IsOfTag reports whether an error of a guarded call is about the tag or the
 // arguments, not the store: such an error comes with a contact.
 func IsOfTag(err error) bool {

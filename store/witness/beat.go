@@ -206,9 +206,13 @@ func (g *Guarded) beatOnce(ctx context.Context, s store) error {
 	p.Watch = g.watch.row
 	g.mu.Unlock()
 	c, err := s.Beat(ctx, p.Pulse)
-	if err == nil { // one that has no answer tells of a connection, and not of a distance
+	switch {
+	case err == nil:
 		g.timed(g.now() - p.sent)
 		g.noteBeat(p, c)
+	// One that has no answer tells of a connection, and not of a distance, unless that was made for it.
+	case ctx.Err() != nil && g.beats.dialledAt() >= p.sent-g.opts.Heartbeat/10:
+		g.late(g.now() - p.sent)
 	}
 	return g.found(ctx, s, p, c, err)
 }

@@ -469,9 +469,22 @@ func (g *Guarded) mayBeReady() bool {
 // announce says in the store that this process serves.
 func (g *Guarded) announce(ctx context.Context, s store) error {
 	g.mu.Lock()
-	row := g.me.row
+	row, every := g.me.row, g.servingIntervalLocked(s)
 	g.mu.Unlock()
-	return g.sayOfItself(ctx, s, row, func(about *nodeRow) { about.Serves = true })
+	err := g.sayOfItself(ctx, s, row, func(about *nodeRow) {
+		about.Serves = true
+		about.Every = every.Milliseconds()
+	})
+	if err != nil {
+		return err
+	}
+	// After the row says so: see adapt.
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.me.row == row {
+		g.pace.interval = max(g.pace.interval, every)
+	}
+	return nil
 }
 
 // sayOfItself changes the process's own report in driver.TableNodes: from its latest report

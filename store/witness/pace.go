@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 // A distant store. A heartbeat that takes long leaves no room within the interval, and one that
@@ -80,6 +82,28 @@ func (g *Guarded) timed(took time.Duration) {
 	if p.fast++; took*3 > timeoutOf(g.opts.Heartbeat) {
 		p.fast = 0
 	}
+}
+
+// late notes a heartbeat that was the first on its connection, and not answered in its time, on a store that
+// is known to be far away. The next ones would be dialled for, too, and none be the second: some engines
+// take a round trip more for the first.
+func (g *Guarded) late(took time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if p := &g.pace; g.state == Serving && g.intervalLocked() > g.opts.Heartbeat {
+		p.slow, p.fast, p.want = slowBeats, 0, intervalFor(took)
+	}
+}
+
+// servingIntervalLocked returns how often a process beats that serves: so seldom that a heartbeat of all its
+// round trips has the time, where a store is far away on which grants beside it cost some. While the
+// process joins there are none, and it waits for others by the shorter interval.
+func (g *Guarded) servingIntervalLocked(s store) time.Duration {
+	every := g.intervalLocked()
+	if paced, ok := s.(driver.Paced); ok && every > g.opts.Heartbeat {
+		every = max(every, intervalFor(time.Duration(paced.BeatTrips())*g.pace.took))
+	}
+	return every
 }
 
 // adapt changes how often this process beats, if its heartbeats ask for that.

@@ -1,9 +1,11 @@
 package witness
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hapax-id/hapax/store/driver"
@@ -43,6 +45,81 @@ func TestCountsSlowBeats(t *testing.T) {
 	g.timed(500 * ms) // not slow for its interval, and too slow for the shortest
 	if g.pace.slow != 0 || g.pace.fast != 0 {
 		t.Errorf("with a longer interval: %+v", g.pace)
+	}
+}
+
+// deafToBeats is a store that answers no heartbeat.
+type deafToBeats struct{ store }
+
+func (deafToBeats) Beat(ctx context.Context, _ driver.Pulse) (driver.Contact, error) {
+	<-ctx.Done()
+	return driver.Contact{}, ctx.Err()
+}
+
+// A heartbeat that is not answered counts as slow where it is the first on its connection, on a store that
+// is far away: else the connection may be lost.
+func TestCountsLateFirstBeats(t *testing.T) {
+	for name, v := range map[string]struct {
+		interval time.Duration
+		age      time.Duration // of the connection
+		want     pace
+	}{
+		"a store that is far away": {2 * time.Second, 0, pace{interval: 2 * time.Second, slow: slowBeats, want: 6 * time.Second}},
+		"... and answered before":  {2 * time.Second, time.Second, pace{interval: 2 * time.Second}},
+		"a store that is near":     {0, 0, pace{}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := servingScene(t)
+			c.hasStore(deafToBeats{c.store})
+			c.g.pace = pace{interval: v.interval}
+			if _, _, err := c.g.beatStore(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(v.age)
+			if err := c.g.beat(); err == nil {
+				t.Errorf("%s: the heartbeat is answered", name)
+			}
+			if c.g.pace != v.want {
+				t.Errorf("%s: %+v; want %+v", name, c.g.pace, v.want)
+			}
+			c.g.stop()
+			c.g.loop.Wait()
+		})
+	}
+}
+
+// twoTrips is a store whose heartbeats may take two round trips.
+type twoTrips struct{ *counted }
+
+func (twoTrips) BeatTrips() int { return 2 }
+
+// A process that begins to serve, on such a store that is far away, says that it beats less often, and does.
+func TestServesWithTimeForEachTrip(t *testing.T) {
+	const ms = time.Millisecond
+	for name, v := range map[string]struct {
+		before, want time.Duration
+		trips        bool
+	}{
+		"two trips":  {1250 * ms, 2250 * ms, true},
+		"one trip":   {1250 * ms, 1250 * ms, false},
+		"it is near": {1000 * ms, 1000 * ms, true},
+		"longer yet": {5000 * ms, 5000 * ms, true},
+	} {
+		c := servingScene(t)
+		row := c.g.me.row
+		c.put(driver.TableNodes, row, nodeRow{Name: "me", Every: v.before.Milliseconds()}.encode())
+		c.g.pace = pace{interval: v.before, took: 300 * ms}
+		var s store = c.store
+		if v.trips {
+			s = twoTrips{c.store}
+		}
+		if err := c.g.announce(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		nodes, err := readNodes(t.Context(), c.store)
+		if every := nodes[row].Every; err != nil || every != v.want.Milliseconds() || c.g.interval() != v.want || !nodes[row].Serves {
+			t.Errorf("%s: it beats every %v, and says %d ms, %v; want %v", name, c.g.interval(), every, err, v.want)
+		}
 	}
 }
 
