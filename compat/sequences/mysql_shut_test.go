@@ -71,6 +71,7 @@ func TestShutIsRepeated(t *testing.T) {
 	for _, how := range []Switch{Stop, Gap, Parity} {
 		for at, done := 0, false; !done; at++ {
 			t.Run(fmt.Sprintf("%s/%d", how, at), func(t *testing.T) {
+				done = true // of one that is left out, or fails, there is no end otherwise
 				address, db := newMaria(t, "CREATE SEQUENCE s NOCACHE", "SELECT NEXTVAL(s)")
 				first := int64(tagFirst)
 				issue := func() (n int64, ended bool) {
@@ -138,6 +139,7 @@ func TestShutInACluster(t *testing.T) {
 	} {
 		for at, done := 0, false; !done; at++ {
 			t.Run(fmt.Sprintf("%s/%d", name, at), func(t *testing.T) {
+				done = true
 				address, _ := newMaria(t, statements...)
 				a, ofA := only(t, address, "a")
 				b, ofB := only(t, address, "b")
