@@ -123,9 +123,9 @@ func (m *mySQL) compound(one shutting, first int64) string {
 	}
 	name, steps := quoteTick(one.name), slices.Clone(one.steps)
 	if one.closed == nil {
-		const passed = "IF (SELECT %s FROM %s) >= %d THEN%s SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'it is past the number that its tag begins with: make the plan anew'; END IF"
-		steps = slices.Insert(steps, 1, fmt.Sprintf(passed, "next_not_cached_value - 1", name, first, fmt.Sprintf(" ALTER SEQUENCE %s MAXVALUE %d;", name, one.max)))
-		steps = slices.Insert(steps, 0, fmt.Sprintf(passed, fmt.Sprintf("GREATEST(next_not_cached_value - 1, %d) + %d", one.min, one.step), name, first, ""))
+		const beyond = "IF (SELECT %s FROM %s) >= %d THEN%s SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'it is past the number that its tag begins with: make the plan anew'; END IF"
+		steps = slices.Insert(steps, 1, fmt.Sprintf(beyond, "next_not_cached_value - 1", name, first, fmt.Sprintf(" ALTER SEQUENCE %s MAXVALUE %d;", name, one.max)))
+		steps = slices.Insert(steps, 0, fmt.Sprintf(beyond, fmt.Sprintf("GREATEST(next_not_cached_value - 1, %d) + %d", one.min, one.step), name, first, ""))
 	}
 	after := ""
 	if one.mark.How == Parity { // as Shut repeats it

@@ -79,10 +79,9 @@ func (p *postgres) Steps(s *Source, how Switch, first int64) ([]string, error) {
 		}
 		line("SELECT last_value, is_called FROM %s INTO last, called;", q.quoted())
 		line("at := CASE WHEN called THEN last ELSE last - %d END;", q.step)
-		switch {
-		case q.closed == nil: // no end is below the next value or at the least one, and each may stand for numbers above it
+		if q.closed == nil { // no end is below the next value or at the least one, and each may stand for numbers above it
 			line("reach := greatest(last, %d) + %d;", q.min+1, q.step-1)
-		default: // its end was chosen so when it was shut
+		} else { // its end was chosen so when it was shut
 			line("reach := at;")
 		}
 		if q.closed == nil || q.closed.How != Parity { // else it has numbers that hapax does not issue

@@ -237,7 +237,7 @@ func TestFileOfAClockAhead(t *testing.T) {
 				}
 				// Once the time has come that the first numbers hold.
 				f.IDs = []int64{12}
-				time.Sleep(began.Add(time.Hour).Sub(time.Now()))
+				time.Sleep(time.Until(began.Add(time.Hour)))
 				run("the third", 12, 0, false)
 				if took := time.Since(began) - time.Hour; took > time.Minute {
 					t.Errorf("the third had its ID %v after the time of the first was over", took)

@@ -53,7 +53,7 @@ func TestAlikeWorkers(t *testing.T) {
 		{"", hapax.WorkerRange{Hi: 1024}, 37, ""},
 	} {
 		var vars []variable
-		for _, text := range strings.Fields(tt.templates) {
+		for text := range strings.FieldsSeq(tt.templates) {
 			v, err := parseVariable(text)
 			if err != nil {
 				t.Fatal(err)

@@ -346,7 +346,7 @@ func (g *Guarded) ready(ctx context.Context, s store) (bool, error) {
 	reports := func() (map[string]nodeRow, error) { return readNodes(ctx, s) }
 	if g.isFar() {
 		reports = begin(reports)
-		defer reports()
+		defer func() { _, _ = reports() }() // nothing outlasts this call
 	}
 	began := g.now()
 	rows, err := readRows(ctx, s, driver.TableBeats)
