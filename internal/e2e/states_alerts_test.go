@@ -32,7 +32,12 @@ type alarmSink struct {
 func newAlarmSink(t *testing.T) *alarmSink {
 	t.Helper()
 	sink := &alarmSink{raised: map[string]bool{}}
-	web := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	const path = "/alarms"
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != path { // a client of a server that had this port before
+			http.NotFound(w, r)
+			return
+		}
 		var n struct{ Alarm, State, Detail, See string }
 		body, err := io.ReadAll(r.Body)
 		if err == nil {
@@ -48,7 +53,7 @@ func newAlarmSink(t *testing.T) *alarmSink {
 		}
 	}))
 	t.Cleanup(web.Close)
-	sink.url = web.URL
+	sink.url = web.URL + path
 	return sink
 }
 

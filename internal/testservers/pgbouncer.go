@@ -24,7 +24,9 @@ func PgBouncer(t testing.TB, server *Server, mode string) *Server {
 		return strings.Join([]string{
 			"[databases]", fmt.Sprintf("* = host=%s port=%s user=%s", behind.Hostname(), behind.Port(), behind.User.Username()),
 			"[pgbouncer]", "listen_addr = 127.0.0.1", fmt.Sprintf("listen_port = %d", port), "unix_socket_dir =", "auth_type = any",
-			"pool_mode = " + mode, "ignore_startup_parameters = extra_float_digits", "",
+			"pool_mode = " + mode, "ignore_startup_parameters = extra_float_digits",
+			// Else each of two handles may have the same connection again and again, and nobody notices.
+			"server_round_robin = 1", "min_pool_size = 3", "",
 		}, "\n")
 	}
 	return start(t, spec{

@@ -211,7 +211,8 @@ func (g *Guarded) beatOnce(ctx context.Context, s store) error {
 		g.timed(g.now() - p.sent)
 		g.noteBeat(p, c)
 	// One that has no answer tells of a connection, and not of a distance, unless that was made for it.
-	case ctx.Err() != nil && g.beats.dialledAt() >= p.sent-g.opts.Heartbeat/10:
+	// That of a survey, by the handle for calls, tells nothing of the other one's.
+	case ctx.Err() != nil && g.beats.peek() == s && g.beats.dialledAt() >= p.sent-g.opts.Heartbeat/10:
 		g.late(g.now() - p.sent)
 	}
 	return g.found(ctx, s, p, c, err)

@@ -469,11 +469,11 @@ func (g *Guarded) mayBeReady() bool {
 // announce says in the store that this process serves.
 func (g *Guarded) announce(ctx context.Context, s store) error {
 	g.mu.Lock()
-	row, every := g.me.row, g.servingIntervalLocked(s)
+	row, was, every := g.me.row, g.intervalLocked(), g.servingIntervalLocked(s)
 	g.mu.Unlock()
 	err := g.sayOfItself(ctx, s, row, func(about *nodeRow) {
 		about.Serves = true
-		about.Every = every.Milliseconds()
+		about.Every = max(about.Every, every.Milliseconds()) // adapt may have told a longer one meanwhile
 	})
 	if err != nil {
 		return err
@@ -481,8 +481,8 @@ func (g *Guarded) announce(ctx context.Context, s store) error {
 	// After the row says so: see adapt.
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.me.row == row {
-		g.pace.interval = max(g.pace.interval, every)
+	if g.me.row == row && g.intervalLocked() == was { // else adapt has changed it
+		g.pace.interval = every
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,11 +63,13 @@ func TestCountsLateFirstBeats(t *testing.T) {
 	for name, v := range map[string]struct {
 		interval time.Duration
 		age      time.Duration // of the connection
+		survey   bool          // by the handle for calls
 		want     pace
 	}{
-		"a store that is far away": {2 * time.Second, 0, pace{interval: 2 * time.Second, slow: slowBeats, want: 6 * time.Second}},
-		"... and answered before":  {2 * time.Second, time.Second, pace{interval: 2 * time.Second}},
-		"a store that is near":     {0, 0, pace{}},
+		"a store that is far away": {2 * time.Second, 0, false, pace{interval: 2 * time.Second, slow: slowBeats, want: 6 * time.Second}},
+		"... and answered before":  {2 * time.Second, time.Second, false, pace{interval: 2 * time.Second}},
+		"... and a survey's":       {2 * time.Second, 0, true, pace{interval: 2 * time.Second}},
+		"a store that is near":     {0, 0, false, pace{}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c := servingScene(t)
@@ -76,7 +79,15 @@ func TestCountsLateFirstBeats(t *testing.T) {
 				t.Fatal(err)
 			}
 			time.Sleep(v.age)
-			if err := c.g.beat(); err == nil {
+			beat := c.g.beat
+			if v.survey {
+				beat = func() error {
+					ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+					defer cancel()
+					return c.g.beatOnce(ctx, deafCalls{deafToBeats{c.store}})
+				}
+			}
+			if err := beat(); err == nil {
 				t.Errorf("%s: the heartbeat is answered", name)
 			}
 			if c.g.pace != v.want {
@@ -86,6 +97,43 @@ func TestCountsLateFirstBeats(t *testing.T) {
 			c.g.loop.Wait()
 		})
 	}
+}
+
+// deafCalls is another handle than that for heartbeats.
+type deafCalls struct{ deafToBeats }
+
+// A process that says that it serves while it comes to beat less often keeps the longer interval in its row.
+func TestServesWhileItAdapts(t *testing.T) {
+	c := servingScene(t)
+	row := c.g.me.row
+	c.g.me.about = nodeRow{Name: "me", Every: 1250}.encode()
+	c.put(driver.TableNodes, row, c.g.me.about)
+	c.g.pace = pace{interval: 1250 * time.Millisecond, took: 300 * time.Millisecond}
+	s := adapting{c.store, new(sync.Once), func() {
+		c.put(driver.TableNodes, row, nodeRow{Name: "me", Every: 3000}.encode())
+		c.g.mu.Lock()
+		defer c.g.mu.Unlock()
+		c.g.pace.interval = 3 * time.Second
+	}}
+	if err := c.g.announce(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	nodes, err := readNodes(t.Context(), c.store)
+	if every := nodes[row].Every; err != nil || every != 3000 || c.g.interval() != 3*time.Second || !nodes[row].Serves {
+		t.Errorf("it beats every %v, and says %d ms, %v; want 3 s", c.g.interval(), every, err)
+	}
+}
+
+// adapting is a store before whose first change of a row the process has changed its interval.
+type adapting struct {
+	*counted
+	once  *sync.Once
+	adapt func()
+}
+
+func (s adapting) SwapRowWith(ctx context.Context, p driver.Pulse, table, name string, old, next []byte) (bool, driver.Contact, error) {
+	s.once.Do(s.adapt)
+	return s.counted.SwapRowWith(ctx, p, table, name, old, next)
 }
 
 // twoTrips is a store whose heartbeats may take two round trips.
