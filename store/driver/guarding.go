@@ -222,6 +222,12 @@ type Paced interface {
 	BeatTrips() int
 }
 
+// Dialling is implemented by stores on which calls that are made at once may need a connection each. Where the
+// store is far away, to dial another one takes longer than to wait for the first answer.
+type Dialling interface {
+	DialsForCalls() bool
+}
+
 // IsOfTag reports whether an error of a guarded call is about the tag or the
 // arguments, not the store: such an error comes with a contact.
 func IsOfTag(err error) bool {

@@ -97,6 +97,7 @@ var (
 	_ driver.Clock    = (*Store)(nil)
 	_ driver.Guarding = (*Store)(nil)
 	_ driver.Healing  = (*Store)(nil)
+	_ driver.Dialling = (*Store)(nil)
 )
 
 // Defaults and limits of Options.
@@ -275,6 +276,9 @@ func (s *Store) Close() error {
 
 // OpenedID implements driver.Opened.
 func (s *Store) OpenedID() string { return s.id }
+
+// DialsForCalls implements driver.Dialling: a connection has one call at a time.
+func (s *Store) DialsForCalls() bool { return true }
 
 // Ping implements driver.Store: it checks on one connection what is checked on
 // every new one. Connections that turn out broken do not count.

@@ -344,7 +344,7 @@ func (g *Guarded) ready(ctx context.Context, s store) (bool, error) {
 	// Read beside the heartbeats, not after them: a process that comes to beat less often meets the store
 	// to say so.
 	reports := func() (map[string]nodeRow, error) { return readNodes(ctx, s) }
-	if g.isFar() {
+	if g.readsAtOnce(s) {
 		reports = begin(reports)
 		defer func() { _, _ = reports() }() // nothing outlasts this call
 	}

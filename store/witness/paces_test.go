@@ -136,6 +136,31 @@ func (s adapting) SwapRowWith(ctx context.Context, p driver.Pulse, table, name s
 	return s.counted.SwapRowWith(ctx, p, table, name, old, next)
 }
 
+// dialling is a store of which each call at a time needs a connection.
+type dialling struct{ *counted }
+
+func (dialling) DialsForCalls() bool { return true }
+
+// Readings are made at once on a store that is far away, unless a connection has to be dialled for that.
+func TestReadsAtOnce(t *testing.T) {
+	c := servingScene(t)
+	for _, v := range []struct {
+		interval time.Duration
+		s        store
+		want     bool
+	}{
+		{0, c.store, false},
+		{2 * time.Second, c.store, true},
+		{0, dialling{c.store}, false},
+		{2 * time.Second, dialling{c.store}, false},
+	} {
+		c.g.pace.interval = v.interval
+		if got := c.g.readsAtOnce(v.s); got != v.want {
+			t.Errorf("with an interval of %v, %T: %v; want %v", v.interval, v.s, got, v.want)
+		}
+	}
+}
+
 // twoTrips is a store whose heartbeats may take two round trips.
 type twoTrips struct{ *counted }
 

@@ -239,7 +239,7 @@ func (g *Guarded) survey(ctx context.Context, s store) error {
 		return err
 	}
 	// After the counters: who says that he has seen a join has read the rows up to it.
-	reports, err := aside(g, func() (map[string]nodeRow, error) { return readNodes(ctx, s) })
+	reports, err := aside(g.readsAtOnce(s), func() (map[string]nodeRow, error) { return readNodes(ctx, s) })
 	if err != nil {
 		return err
 	}
@@ -307,7 +307,7 @@ func (g *Guarded) survey(ctx context.Context, s store) error {
 
 // compareAll is compareLines, which reads the pools beside the tags where the store is far away.
 func (g *Guarded) compareAll(ctx context.Context, s store, known record) (comparison, error) {
-	if !g.isFar() {
+	if !g.readsAtOnce(s) {
 		return compareLines(ctx, s, known)
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -331,9 +331,12 @@ func (p *pooled) Pools(ctx context.Context) ([]driver.Pool, error) {
 	return pools()
 }
 
-// isFar reports whether the store is so far away that readings that do not depend on each other are
-// made at once.
-func (g *Guarded) isFar() bool { return g.interval() > g.opts.Heartbeat }
+// readsAtOnce reports whether readings that do not depend on each other are made at once: where the store
+// is far away, and no connection has to be dialled for that.
+func (g *Guarded) readsAtOnce(s store) bool {
+	d, ok := s.(driver.Dialling)
+	return g.interval() > g.opts.Heartbeat && !(ok && d.DialsForCalls())
+}
 
 // begin begins a reading. Its result is that of wait, which is to be called.
 func begin[T any](read func() (T, error)) (wait func() (T, error)) {
@@ -350,9 +353,9 @@ func begin[T any](read func() (T, error)) (wait func() (T, error)) {
 	}
 }
 
-// aside is begin where the store is far away; else the reading is made now.
-func aside[T any](g *Guarded, read func() (T, error)) (wait func() (T, error), err error) {
-	if g.isFar() {
+// aside is begin where readings are made at once; else this one is made now.
+func aside[T any](atOnce bool, read func() (T, error)) (wait func() (T, error), err error) {
+	if atOnce {
 		return begin(read), nil
 	}
 	value, err := read()
