@@ -92,14 +92,24 @@ func (f *crew) use(name string) error {
 func (f *crew) awaitHealed(what string) {
 	f.t.Helper()
 	for name, n := range f.nodes {
-		patience.Until(f.t, name+" issues again", func() bool { return f.use(name) == nil })
+		patience.Until(f.t, name+" issues again", func() bool { return f.use(name) == nil }, f)
 		patience.Until(f.t, name+" shows no trouble any more", func() bool {
 			r := n.readiness()
 			return r.Ready && !r.Degraded && !r.Fenced && r.State == "serving" && r.Store == "ok" && n.metric("hapax_fenced") == 0 &&
 				run(f.t, f.dir, "status", "--server", n.url).code == 0
-		})
+		}, f)
 	}
 	distinct(f.t, what, f.ids)
+}
+
+// String is the last lines of each node's log, for patience.
+func (f *crew) String() string {
+	var all strings.Builder
+	for name, n := range f.nodes {
+		lines := strings.SplitAfter(n.logged(), "\n")
+		fmt.Fprintf(&all, "%s:\n%s", name, strings.Join(lines[max(0, len(lines)-8):], ""))
+	}
+	return all.String()
 }
 
 // stop stops all nodes.

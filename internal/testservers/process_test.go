@@ -252,6 +252,23 @@ func TestProxyCountsRoundTrips(t *testing.T) {
 	if got := p.RoundTrips(); got != 5 {
 		t.Errorf("%d round trips; want one more", got)
 	}
+	began, l := time.Now(), &link{}
+	for i, v := range []struct {
+		from direction
+		at   time.Duration
+		want int
+	}{
+		{toServer, 0, 6},
+		{toServer, time.Millisecond, 6},
+		{toClient, 2 * time.Millisecond, 6},
+		{toServer, 3 * time.Millisecond, 6}, // what the server has sent is on the way, and was no answer
+		{toServer, 101 * time.Millisecond, 7},
+		{toServer, 500 * time.Millisecond, 7}, // before an answer
+	} {
+		if p.count(l, v.from, began.Add(v.at)); p.RoundTrips() != v.want {
+			t.Errorf("%d round trips after piece %d; want %d", p.RoundTrips(), i, v.want)
+		}
+	}
 }
 
 func TestProxyURL(t *testing.T) {

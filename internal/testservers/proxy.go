@@ -58,7 +58,10 @@ const (
 type link struct {
 	ends    [2]net.Conn // by the direction that writes to it: server, client
 	matched bool        // the next reply cuts it; guarded by Proxy.mu
-	waits   atomic.Bool // the client has sent something since the server did last
+
+	turn  sync.Mutex // guards what follows
+	due   time.Time  // the earliest at which the client can have an answer to what was counted last, see Proxy.RoundTrips; zero: nothing was yet
+	heard bool       // the server has sent something since
 }
 
 // A chunk is what was read at once.
@@ -171,7 +174,8 @@ func (p *Proxy) Carried() (sent, received int64) {
 }
 
 // RoundTrips returns for how many answers the clients have waited: a connection counts as one,
-// and so does each time that something is sent on it after an answer.
+// and so does each time that something is sent on it after an answer, at the earliest when one to
+// what was counted before can have come.
 func (p *Proxy) RoundTrips() int { return int(p.turns.Load()) }
 
 // Contains matches requests that hold the text.
@@ -256,10 +260,26 @@ func (p *Proxy) take(l *link, dir direction, held chan<- chunk) {
 		if err != nil {
 			return
 		}
-		if waits := dir == toServer; l.waits.Swap(waits) != waits && waits {
-			p.turns.Add(1)
-		}
-		held <- chunk{bytes.Clone(buf[:n]), time.Now()}
+		at := time.Now()
+		p.count(l, dir, at)
+		held <- chunk{bytes.Clone(buf[:n]), at}
+	}
+}
+
+// count counts what the client sends after an answer. What it sends earlier than an answer can have
+// come is none: servers send frames of their own accord, and answers in pieces.
+func (p *Proxy) count(l *link, dir direction, at time.Time) {
+	p.mu.Lock()
+	trip := p.delay[toServer] + p.delay[toClient]
+	p.mu.Unlock()
+	l.turn.Lock()
+	defer l.turn.Unlock()
+	switch {
+	case dir == toClient:
+		l.heard = true
+	case l.due.IsZero() || l.heard && !at.Before(l.due):
+		l.due, l.heard = at.Add(trip), false
+		p.turns.Add(1)
 	}
 }
 
