@@ -9,6 +9,7 @@ import (
 
 	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
+	"github.com/hapax-id/hapax/store/witness"
 )
 
 // Pods crash again and again, and their disks with them: those that live have seen them
@@ -28,6 +29,8 @@ func TestCrashedPods(t *testing.T) {
 		f.ids = append(f.ids, takeSoon(t, f.nodes["b"], "orders", 1500)...)
 	}
 	patience.Until(t, "the others are seen to have ended", func() bool { return len(f.live("a")) == 2 && len(f.live("b")) == 2 })
+	// The store says so at once; a node speaks for them once it has surveyed it.
+	patience.Until(t, "both have surveyed that", func() bool { return f.ends("a") == 2 && f.ends("b") == 2 }, f)
 	goBack(t, store, func() {
 		for _, n := range f.nodes {
 			f.ids = append(f.ids, takeSoon(t, n, "orders", 3000)...)
@@ -57,6 +60,16 @@ func TestCrashedPods(t *testing.T) {
 	f.start("c")
 	f.awaitHealed("at the end")
 	f.stop()
+}
+
+// ends returns of how many processes a node's witness knows that they have ended.
+func (f *crew) ends(node string) int {
+	f.t.Helper()
+	said, err := witness.Read(filepath.Join(f.dir, node, "witness"))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return strings.Count(string(said.Encode()), `"how":"silent"`)
 }
 
 // live returns the processes that a node sees, but for those that have ended.
