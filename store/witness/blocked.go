@@ -207,10 +207,14 @@ func (all owedLines) newTo(known record) (pairs map[string]Pair, defs map[string
 }
 
 // settleUnread takes the end of a survey: which lines it could not read. What the witness knows of
-// them is owed; what is owed of a line that was read, and was compared, is not any more.
+// them is owed; what is owed of a line that was read, and was compared, is not any more. owed is nil where
+// that was not looked for.
 func (g *Guarded) settleUnread(ctx context.Context, s store, known record, unread map[string]bool, owed owedLines) error {
 	g.mu.Lock()
-	g.blocked = unread
+	blocked, sighted := g.blocked, g.sighted
+	if g.blocked = unread; owed != nil {
+		g.sighted = owed
+	}
 	serving := g.state == Serving
 	g.mu.Unlock()
 	if !serving {
@@ -226,20 +230,37 @@ func (g *Guarded) settleUnread(ctx context.Context, s store, known record, unrea
 			news = true
 		}
 	}
-	if news { // all survey the store then, and know what is owed
-		if err := tellChange(ctx, rows); err != nil {
-			return err
-		}
-	}
 	for line, o := range owed {
 		if unread[line] {
 			continue
 		}
-		if _, err := rows.SwapRow(ctx, driver.TableGuard, rowOwed+line, driver.EncodeRow(o), nil); err != nil {
+		next, is := o.corrected(owedLine{known.Lines[line], known.Defs[line]})
+		// To this process the row was never blocked: it leaves the one for which it is the time to look.
+		if was, seen := sighted[line]; !is || next == nil && !blocked[line] && !(seen && was == o) {
+			continue
+		}
+		if _, err := rows.SwapRow(ctx, driver.TableGuard, rowOwed+line, driver.EncodeRow(o), next); err != nil {
 			return err
 		}
+		news = news || next != nil
+	}
+	if news { // all survey the store then, and know what is owed
+		return tellChange(ctx, rows)
 	}
 	return nil
+}
+
+// corrected returns the row of what is owed of a line that is read again; nil: nothing is. Its account would owe
+// it again as long as it knows the line as another one: it is to learn of numbers that lie further apart. It
+// reports false where neither account is surer, so that a person has to decide.
+func (o owedLine) corrected(read owedLine) (row []byte, ok bool) {
+	switch {
+	case !o.Def.isAnother(read.Def):
+		return nil, true
+	case o.Def.Kind != read.Def.Kind || o.Def.Pool != read.Def.Pool || o.Def.Delta == read.Def.Delta:
+		return nil, false
+	}
+	return driver.EncodeRow(owedLine{read.above(o.Pair), read.Def}), true
 }
 
 func isUnreadable(err error) bool {

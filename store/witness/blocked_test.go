@@ -416,3 +416,52 @@ func TestLearntFromWhatIsOwed(t *testing.T) {
 		c.must("odd", 10)
 	})
 }
+
+// Living nodes that know a tag with different numbers come to an end of it: they take those that lie further
+// apart, or the one that reads the row goes on, and a person decides for the other one. Neither has the others
+// survey the store for it over and over.
+func TestAccountsThatDisagree(t *testing.T) {
+	for _, c := range []struct {
+		name, numbers  string
+		agree, blocked bool
+	}{
+		{"further apart", `"delta":4,"remainder":1`, true, false},
+		{"nearer", `"delta":1`, true, true},
+		{"another remainder", `"delta":2`, false, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			world(t, func(t *testing.T, f *fleet) {
+				a := f.start("a")
+				f.serve(12*time.Second, a)
+				if _, err := f.store.CreateTag(t.Context(), hapax.Tag{Name: "odd", Delta: 2, Remainder: 1}, hapax.CreateExplicit); err != nil {
+					t.Fatal(err)
+				}
+				a.must("odd", 500)
+				a.stop()
+				f.edit("odd", []byte(`{"kind":"segment","start":1,"step":10,"min_step":10,"max_step":1000,`+c.numbers+`,"mark":2001}`))
+				b := f.start("b")
+				f.serve(12*time.Second, b)
+				b.must("odd", 500)
+				a.start()
+				f.serve(40*time.Second, a, b)
+				time.Sleep(2 * time.Minute) // each has surveyed the store
+				changes := string(f.row(driver.TableGuard, driver.RowChanges))
+				time.Sleep(5 * time.Minute)
+				if now := string(f.row(driver.TableGuard, driver.RowChanges)); now != changes {
+					t.Errorf("the number of changes went from %s to %s", changes, now)
+				}
+				for _, m := range []*machine{a, b} {
+					if c.blocked && (c.agree || m == a) {
+						m.blocked("odd")
+					} else {
+						m.must("odd", 10)
+					}
+				}
+				if owed := f.row(driver.TableGuard, "owed/tag/odd"); (owed != nil) != c.blocked {
+					t.Errorf("owed is %s", owed)
+				}
+				f.neverFenced()
+			})
+		})
+	}
+}

@@ -62,6 +62,7 @@ type Guarded struct {
 	fresh   map[string]int64 // lines that were granted lately; see grantedLocked
 	damaged string           // rows of copies that could not be read, as they were told last
 	blocked map[string]bool  // lines that could not be read; see blocked.go
+	sighted owedLines        // what was owed when that was looked for last
 
 	gone     bool          // no store was found where this node's was, in the last turn
 	goneAt   time.Duration // since when

@@ -3,6 +3,7 @@ package witness
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"reflect"
 	"strings"
@@ -265,8 +266,9 @@ func afterASurvey(t *testing.T) (*scene, func(context.Context, store) error) {
 	c.joins(1)
 	c.member(1, 2)
 	c.put(driver.TableGuard, rowOwed+"tag/mended", driver.EncodeRow(owedLine{Pair{0, 9}, ofNumbers}))
+	c.g.blocked = map[string]bool{"tag/mended": true}
 	return c, func(ctx context.Context, s store) error {
-		known := record{Lines: map[string]Pair{"tag/t": {0, 5}}, Defs: map[string]def{"tag/t": ofNumbers}}
+		known := record{Lines: map[string]Pair{"tag/t": {0, 5}, "tag/mended": {0, 9}}, Defs: map[string]def{"tag/t": ofNumbers, "tag/mended": ofNumbers}}
 		unread := map[string]bool{"tag/t": true, "tag/unknown": true}
 		return c.g.settleUnread(ctx, s, known, unread, owedLines{"tag/mended": {Pair{0, 9}, ofNumbers}})
 	}
@@ -301,6 +303,46 @@ func TestSettlesWhatIsOwed(t *testing.T) {
 	c.store.reset(0)
 	if err := settle(t.Context(), c.store); err != nil || len(c.store.made()) > 0 || !c.g.isBlocked("tag/t") {
 		t.Errorf("a process that joins: %v, calls %v, blocked %v; want no call", err, c.store.made(), c.g.blocked)
+	}
+}
+
+// What is owed of a line that was read stays for the account that owes it, until that has had the time to look:
+// a process to which the row was never blocked takes back what it finds again as it was. It is owed as numbers
+// that lie further apart, where this process knows those, and left alone where neither account is surer.
+func TestLeavesWhatIsOwed(t *testing.T) {
+	odd, wide := def{Delta: 2, Remainder: 1}, def{Delta: 4, Remainder: 1}
+	for name, v := range map[string]struct {
+		owed, known def
+		want        []*owedLine // after each look
+		changes     string
+	}{
+		"as it is known":    {odd, odd, []*owedLine{{Pair{0, 9}, odd}, nil}, ""},
+		"nearer":            {odd, wide, []*owedLine{{Pair{1, 9}, wide}, {Pair{1, 9}, wide}, nil}, string(driver.EncodeCounter(1))},
+		"with another rest": {odd, def{Delta: 2}, []*owedLine{{Pair{0, 9}, odd}, {Pair{0, 9}, odd}}, ""},
+		"of another kind":   {ofTimes, odd, []*owedLine{{Pair{0, 9}, ofTimes}, {Pair{0, 9}, ofTimes}}, ""},
+		"of another pool":   {def{Kind: hapax.KindSnowflake, Pool: "q"}, ofTimes, []*owedLine{{Pair{0, 9}, def{Kind: hapax.KindSnowflake, Pool: "q"}}}, ""},
+	} {
+		c := newScene(t)
+		c.joins(1)
+		c.member(1, 2)
+		c.owed(owedLine{Pair{0, 9}, v.owed})
+		for i, want := range v.want {
+			owed, err := readOwed(t.Context(), c.store)
+			if err != nil {
+				t.Fatal(err)
+			}
+			known := record{Lines: map[string]Pair{"tag/t": {1, 5}}, Defs: map[string]def{"tag/t": v.known}}
+			if err := c.g.settleUnread(t.Context(), c.store, known, nil, owed); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.g.settleUnread(t.Context(), c.store, known, nil, nil); err != nil { // a survey that does not look for it
+				t.Fatal(err)
+			}
+			c.isOwed(fmt.Sprintf("%s: look %d", name, i), want)
+		}
+		if got := c.row(driver.TableGuard, driver.RowChanges); got != v.changes {
+			t.Errorf("%s: the number of changes is %q", name, got)
+		}
 	}
 }
 

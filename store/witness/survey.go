@@ -382,7 +382,7 @@ func (g *Guarded) isUntold(before, now map[string]peer, changes int64) bool {
 // surveyLines reads all lines, where the rows are as they were surveyed.
 func (g *Guarded) surveyLines(ctx context.Context, s store, row string, began time.Duration) error {
 	before := g.witness.snapshot()
-	owed := owedLines{}
+	var owed owedLines
 	if g.blocks() {
 		var err error
 		if owed, err = readOwed(ctx, s); err != nil {
