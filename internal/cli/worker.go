@@ -334,6 +334,10 @@ func (h *holding) end(gone bool) {
 	_ = h.client.Close()
 }
 
+// giveBack is end for what programs ask for. One that was told a time by its name goes on until then, whatever
+// becomes of this process.
+func (h *holding) giveBack(one *claim) { h.end(!one.end()) }
+
 // Lengths of the parts of a holder's name.
 const (
 	maxHolderName    = 32

@@ -127,8 +127,7 @@ func workerHold(cmd *cobra.Command, f *workerFlags, file, address string, onLost
 	}
 	err = keepFile(held, file, vars, signals, tell)
 	if err == nil {
-		// A program that was told a time by its name goes on until then, whatever becomes of this process.
-		held.end(!one.isTaken())
+		held.giveBack(&one)
 		return nil
 	}
 	defer held.end(false) // the program may still use it

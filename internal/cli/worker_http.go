@@ -84,14 +84,19 @@ type claim struct {
 	holder string     // empty: it gave no name
 	until  time.Time  // from here on nobody has it; zero: nobody ever had
 	isTold bool       // that it must not use the ID any more
+	isOver bool       // nobody gets it any more
 }
 
 // take reports whether a program has the worker ID now, for the time that it is told. If nobody
-// has it, wait is how long numbers may still lie ahead of the clock; 0: another program has it.
+// has it, wait is how long numbers may still lie ahead of the clock; 0: another program has it, or
+// nobody is to have it any more.
 func (c *claim) take(holder string, left time.Duration) (wait time.Duration, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
+	if c.isOver {
+		return 0, false
+	}
 	if now.Before(c.until) {
 		if c.holder != holder { // also by a name where a program without one was first
 			return 0, false
@@ -124,7 +129,24 @@ func (c *claim) giveUp(holder string) {
 func (c *claim) isTaken() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.holder != "" && time.Now().Before(c.until)
+	return c.isTakenLocked()
+}
+
+func (c *claim) isTakenLocked() bool { return c.holder != "" && time.Now().Before(c.until) }
+
+// end is isTaken once nobody gets the worker ID any more: a program that asks while it is given back, which
+// may wait for a server, would be told an ID that is another's soon.
+func (c *claim) end() (isTaken bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.isOver = true
+	return c.isTakenLocked()
+}
+
+func (c *claim) hasEnded() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.isOver
 }
 
 // awaitRefusal waits until a program that has the worker ID by its name has asked, and was told not to
@@ -215,6 +237,8 @@ func claimed(ctx context.Context, now func() (answeredWorker, bool), one *claim,
 		switch {
 		case ok:
 			return held, http.StatusOK
+		case wait == 0 && one.hasEnded():
+			return held, http.StatusServiceUnavailable
 		case wait == 0:
 			return held, http.StatusConflict
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/client"
 	"github.com/hapax-id/hapax/store/memstore"
 )
 
@@ -255,4 +256,70 @@ func TestToldTimeAfterClockStep(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A slowStore is one whose worker leases are extended when the channel is closed.
+type slowStore struct {
+	hapax.WorkerStore
+	answer chan struct{}
+	sealed *int64
+}
+
+func (s slowStore) ExtendWorker(ctx context.Context, l hapax.Lease, layout hapax.Layout, term hapax.Term) (hapax.Lease, error) {
+	<-s.answer
+	return s.WorkerStore.ExtendWorker(ctx, l, layout, term)
+}
+
+func (s slowStore) SealWorker(ctx context.Context, l hapax.Lease, last int64) error {
+	*s.sealed = last
+	return s.WorkerStore.SealWorker(ctx, l, last)
+}
+
+// While a worker ID is given back, which waits for an extension that is under way, no program is told it; one
+// that has it by its name keeps it from being given back.
+func TestWorkerGivenBack(t *testing.T) {
+	for _, holder := range []string{"", "a"} {
+		synctest.Test(t, func(t *testing.T) {
+			time.Sleep(30 * 365 * 24 * time.Hour) // from the year 2000, which is before every epoch
+			store := slowStore{memstore.New(), make(chan struct{}), new(int64)}
+			worker, err := hapax.HoldWorker(t.Context(), store, hapax.HoldOptions{Pool: "p"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := client.Dial(t.Context(), client.Options{Once: true}, "http://127.0.0.1:1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			held, one := &holding{HeldWorker: worker, client: c}, &claim{}
+			handler := workerHandler(func() (answeredWorker, bool) {
+				until, left := held.lasts()
+				return answeredWorker{held.ID(), "", until.UnixMilli(), left}, left > 0 && held.Err() == nil
+			}, generator{}, one)
+			ask := func(holder string, want int) {
+				t.Helper()
+				w := httptest.NewRecorder()
+				if handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "http://127.0.0.1:8090/?holder="+holder, nil)); w.Code != want {
+					t.Errorf("%q is told %d %q, want %d", holder, w.Code, w.Body, want)
+				}
+			}
+			if holder != "" {
+				ask(holder, 200)
+			}
+			time.Sleep(31 * time.Second) // half of the time granted is over, and more is asked for
+			ended := make(chan struct{})
+			go func() {
+				held.giveBack(one)
+				close(ended)
+			}()
+			synctest.Wait()
+			for _, other := range []string{"b", "", holder} {
+				ask(other, 503)
+			}
+			close(store.answer)
+			<-ended
+			if isSealed := *store.sealed != 0; isSealed != (holder == "") {
+				t.Errorf("the worker ID of %q is given back: %v", holder, isSealed)
+			}
+		})
+	}
 }
