@@ -55,7 +55,10 @@ func call[T any](ctx context.Context, c *Client, m mode, ask func(context.Contex
 		if !isElsewhere(err) {
 			return zero, err
 		}
-		s.verified.Store(false) // it may come back as another
+		// It may come back as another. One that refuses what it knows its store to be has stayed the same.
+		if isTroubled(err) || errors.Is(err, hapax.ErrStoreReplaced) {
+			s.verified.Store(false)
+		}
 		c.failures.Add(1)
 		// A call that may have arrived may have been carried out: a second server would do it again.
 		if ctx.Err() != nil || m == single && !neverSent(err) {

@@ -101,6 +101,7 @@ type Client struct {
 	calls, failures, failovers, leases, renewals, dropped atomic.Int64
 
 	joints joints // callers of Next
+	fences fences
 
 	life     context.Context // ends with Close
 	stop     context.CancelFunc

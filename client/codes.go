@@ -32,19 +32,21 @@ func (c *Client) NextCodes(ctx context.Context, tag string, n int) (Codes, error
 	}
 	req := &hapaxv1.NextRequest{Tag: tag, Count: int32(n), Codes: true}
 	return persist(ctx, c, func(ctx context.Context) (Codes, error) {
-		return call(ctx, c, repeatable, func(ctx context.Context, s *server) (Codes, error) {
-			res, err := s.issue.Next(ctx, req)
-			if err != nil {
-				return Codes{}, err
-			}
-			codes := Codes{Texts: res.GetCodes(), Period: res.GetPeriod()}
-			if len(res.GetIds()) != n || len(codes.Texts) != n {
-				return Codes{}, fmt.Errorf("server %s sent %d numbers with %d codes instead of %d", s.url, len(res.GetIds()), len(codes.Texts), n)
-			}
-			for _, id := range res.GetIds() {
-				codes.IDs = append(codes.IDs, hapax.ID(id))
-			}
-			return codes, nil
+		return granted(&c.fences, "issue/"+tag, func() (Codes, error) {
+			return call(ctx, c, repeatable, func(ctx context.Context, s *server) (Codes, error) {
+				res, err := s.issue.Next(ctx, req)
+				if err != nil {
+					return Codes{}, err
+				}
+				codes := Codes{Texts: res.GetCodes(), Period: res.GetPeriod()}
+				if len(res.GetIds()) != n || len(codes.Texts) != n {
+					return Codes{}, fmt.Errorf("server %s sent %d numbers with %d codes instead of %d", s.url, len(res.GetIds()), len(codes.Texts), n)
+				}
+				for _, id := range res.GetIds() {
+					codes.IDs = append(codes.IDs, hapax.ID(id))
+				}
+				return codes, nil
+			})
 		})
 	})
 }

@@ -61,12 +61,14 @@ func (c *Client) next(ctx context.Context, tag string, n int) ([]int64, error) {
 	}
 	req := &hapaxv1.NextRequest{Tag: tag, Count: int32(n)}
 	return persist(ctx, c, func(ctx context.Context) ([]int64, error) {
-		return call(ctx, c, repeatable, func(ctx context.Context, s *server) ([]int64, error) {
-			res, err := s.issue.Next(ctx, req)
-			if err == nil && len(res.GetIds()) != n {
-				err = fmt.Errorf("server %s sent %d numbers instead of %d", s.url, len(res.GetIds()), n)
-			}
-			return res.GetIds(), err
+		return granted(&c.fences, "issue/"+tag, func() ([]int64, error) {
+			return call(ctx, c, repeatable, func(ctx context.Context, s *server) ([]int64, error) {
+				res, err := s.issue.Next(ctx, req)
+				if err == nil && len(res.GetIds()) != n {
+					err = fmt.Errorf("server %s sent %d numbers instead of %d", s.url, len(res.GetIds()), n)
+				}
+				return res.GetIds(), err
+			})
 		})
 	})
 }

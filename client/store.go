@@ -62,8 +62,10 @@ func (c *Client) allocate(ctx context.Context, tag string, n int64, last hapax.G
 	if err := hapax.ValidateName("tag", tag); err != nil {
 		return hapax.Allocation{}, 0, err
 	}
-	res, err := call(ctx, c, leasing, func(ctx context.Context, s *server) (*hapaxv1.AllocateResponse, error) {
-		return s.lease.Allocate(ctx, &hapaxv1.AllocateRequest{Tag: tag, N: n, LastKey: string(last)})
+	res, err := granted(&c.fences, "lease/"+tag, func() (*hapaxv1.AllocateResponse, error) {
+		return call(ctx, c, leasing, func(ctx context.Context, s *server) (*hapaxv1.AllocateResponse, error) {
+			return s.lease.Allocate(ctx, &hapaxv1.AllocateRequest{Tag: tag, N: n, LastKey: string(last)})
+		})
 	})
 	if err != nil {
 		return hapax.Allocation{}, 0, err
@@ -182,8 +184,10 @@ func (c *Client) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (h
 		return hapax.Lease{}, err
 	}
 	m := wire.NewAcquireRequest(req)
-	res, err := call(ctx, c, leasing, func(ctx context.Context, s *server) (*hapaxv1.AcquireWorkerResponse, error) {
-		return s.lease.AcquireWorker(ctx, m)
+	res, err := granted(&c.fences, "acquire/"+req.Pool, func() (*hapaxv1.AcquireWorkerResponse, error) {
+		return call(ctx, c, leasing, func(ctx context.Context, s *server) (*hapaxv1.AcquireWorkerResponse, error) {
+			return s.lease.AcquireWorker(ctx, m)
+		})
 	})
 	if err != nil {
 		return hapax.Lease{}, err
@@ -195,8 +199,12 @@ func (c *Client) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (h
 // ExtendWorker implements hapax.WorkerStore.
 func (c *Client) ExtendWorker(ctx context.Context, lease hapax.Lease, _ hapax.Layout, term hapax.Term) (hapax.Lease, error) {
 	m := &hapaxv1.ExtendWorkerRequest{Lease: wire.NewLease(lease), Term: wire.NewTerm(term)}
-	res, err := call(ctx, c, leasing, func(ctx context.Context, s *server) (*hapaxv1.ExtendWorkerResponse, error) {
-		return s.lease.ExtendWorker(ctx, m)
+	// Of this very lease: another one of the worker ID, which is wrong, is refused alone.
+	line := fmt.Sprintf("extend/%d/%d/%d/%s/%s", lease.Worker, lease.Token, lease.Grant.Hi, string(lease.Key), lease.Pool)
+	res, err := granted(&c.fences, line, func() (*hapaxv1.ExtendWorkerResponse, error) {
+		return call(ctx, c, leasing, func(ctx context.Context, s *server) (*hapaxv1.ExtendWorkerResponse, error) {
+			return s.lease.ExtendWorker(ctx, m)
+		})
 	})
 	if err != nil {
 		return lease, err
