@@ -252,7 +252,15 @@ func (g *Guarded) register(ctx context.Context, s store) (member, error) {
 			all = append(all, driver.Swap{Key: key, Old: before.rows[key], Next: before.rows[key]})
 		}
 	}
-	if ok, err := s.SwapRows(ctx, all...); err != nil || !ok {
+	ok, err := s.SwapRows(ctx, all...)
+	// Where the answer alone was lost, now rather than with the next attempt: should the store go back
+	// in between, nobody knew whose the number was that others have heard of.
+	if err != nil && !s.Split() {
+		if raw, unread := s.Row(ctx, driver.TableBeats, row); unread == nil && raw != nil {
+			ok, err = true, nil
+		}
+	}
+	if err != nil || !ok {
 		if err == nil {
 			if s.Split() {
 				_, _ = s.SwapRow(ctx, driver.TableBeats, row, first.Encode(), first.EncodeEnded("left")) // else it falls silent

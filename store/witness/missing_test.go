@@ -159,6 +159,47 @@ func TestHealsAfterALostRegistration(t *testing.T) {
 	})
 }
 
+// A process whose registration got no answer looks for its row at once: the others have heard of its
+// number alone, and the store goes back before it can try again.
+func TestLooksAtOnceAfterALostAnswer(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		a := f.start("a")
+		f.serve(12*time.Second, a)
+		a.must("t", 5000)
+		time.Sleep(1500 * time.Millisecond)
+		backup := f.store.Snapshot()
+		a.link.set(func(op string) error {
+			if op == "tags" || op == "list" { // it surveys nothing
+				return errDown
+			}
+			return nil
+		}, nil)
+		b := f.start("b")
+		var lost, looked atomic.Bool
+		b.link.set(func(op string) error {
+			if lost.Load() && (op != "row" || looked.Swap(true)) {
+				return errDown
+			}
+			return nil
+		}, func(op string) error {
+			if op == "swap" && lost.CompareAndSwap(false, true) {
+				return errDown
+			}
+			return nil
+		})
+		f.until("a lost answer", lost.Load)
+		time.Sleep(1500 * time.Millisecond) // a heartbeat of a
+		f.store.Restore(backup)
+		a.await(witness.Refusing) // before b registers anew, perhaps under the same number
+		a.link.set(nil, nil)
+		b.link.set(nil, nil)
+		f.serve(20*time.Second, a, b)
+		if !looked.Load() {
+			t.Error("it has not looked")
+		}
+	})
+}
+
 // Where the answer alone was lost, the next attempt finds the row, and nobody is waited for.
 func TestHealsAfterALostAnswer(t *testing.T) {
 	world(t, func(t *testing.T, f *fleet) {
