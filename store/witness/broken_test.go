@@ -135,6 +135,7 @@ var broken = []twins.Twin{
 	{"... and not by a registration that may have failed", "evidence.go", "know(row, o.Count > 0, o.Grants", `know(row, o.Count > 0 || twin("attempt"), o.Grants`, "TestNumberOfALostRegistration"},
 	{"... which tells of no join either", "evidence.go", "		if isJoin {\n", `		if isJoin || twin("tried") {` + "\n", "TestHealsAfterALostRegistration"},
 	{"... unless the next one finds its row", "join.go", "if arrived != \"\" {", `if arrived != "" && !twin("arrived") {`, "TestHealsAfterALostAnswer"},
+	{"... or it looks at once", "join.go", "unread == nil && raw != nil {", `unread == nil && raw != nil && !twin("at once") {`, "TestLooksAtOnceAfterALostAnswer"},
 	{"... which has its number alone", "earlier.go", "!mine && joinOf(row) == joinOf(lost)", `!mine && joinOf(row) == joinOf(lost) && !twin("alone")`, "TestFindsWhatHasArrived"},
 	{"lines are raised above marks and tokens", "lines.go", "l.pairs[name] = l.pairs[name].above(p)", `l.pairs[name] = map[bool]Pair{false: l.pairs[name].above(p), true: l.pairs[name].max(p)}[twin("above")]`, "TestRaisesAboveMarksAndTokens"},
 	{"all lines are read again before the fence ends", "heal.go", "if len(a.lacking(have)) > 0 ||", `if len(a.lacking(have)) > 0 && !twin("lift") ||`, "TestGoesBackWhileItIsRaised"},

@@ -100,7 +100,7 @@ func TestNumberOfALostRegistration(t *testing.T) {
 		f.serve(12*time.Second, b)
 		b.must("t", 5000)
 		b.crash()
-		a.beatsWithoutASurvey(nil)
+		a.beatsWithoutASurvey(nil, nil)
 		f.store.Restore(backup)
 		a.link.set(nil, nil)
 		f.until("b is missing", func() bool { fence := f.standing(); return fence != nil && len(fence.Missing) == 1 })
@@ -124,7 +124,7 @@ func (m *machine) cutAtRegistration() {
 }
 
 // beatsWithoutASurvey has the node register and beat, while its surveys fail.
-func (m *machine) beatsWithoutASurvey(lose func(op string) error) {
+func (m *machine) beatsWithoutASurvey(before, lose func(op string) error) {
 	m.f.t.Helper()
 	var beats atomic.Int64
 	m.link.set(func(op string) error {
@@ -133,6 +133,9 @@ func (m *machine) beatsWithoutASurvey(lose func(op string) error) {
 			return errDown
 		case "beat":
 			beats.Add(1)
+		}
+		if before != nil {
+			return before(op)
 		}
 		return nil
 	}, lose)
@@ -200,7 +203,8 @@ func TestLooksAtOnceAfterALostAnswer(t *testing.T) {
 	})
 }
 
-// Where the answer alone was lost, the next attempt finds the row, and nobody is waited for.
+// Where the answer was lost, and the look after it failed, the next attempt finds the row, and nobody is
+// waited for.
 func TestHealsAfterALostAnswer(t *testing.T) {
 	world(t, func(t *testing.T, f *fleet) {
 		a := f.start("a")
@@ -209,8 +213,13 @@ func TestHealsAfterALostAnswer(t *testing.T) {
 		a.crash()
 		backup := f.store.Snapshot()
 		a.start()
-		var lost atomic.Bool
+		var lost, looked atomic.Bool
 		a.beatsWithoutASurvey(func(op string) error {
+			if op == "row" && lost.Load() && looked.CompareAndSwap(false, true) {
+				return errDown
+			}
+			return nil
+		}, func(op string) error {
 			if op == "swap" && lost.CompareAndSwap(false, true) {
 				return errDown
 			}
