@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/hapax-id/hapax/internal/patience"
@@ -64,8 +63,6 @@ func TestVestaTableAfterACrash(t *testing.T) {
 		if machine := machineOf(t, addresses[name]); machine != had[name] {
 			t.Errorf("%s is machine %d; want %d, as before", name, machine, had[name])
 		}
-		if !strings.Contains(s.logged(), `"waits_after_a_crash_up_to":"20s"`) {
-			t.Errorf("%s tells of another wait: %s", name, s.logged())
-		}
+		s.await(`"waits_after_a_crash_up_to":"20s"`) // a number may come before its line of the log
 	}
 }
