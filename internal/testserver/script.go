@@ -59,7 +59,7 @@ type Fault struct {
 	Token      string `json:"token"`       // revoke: its name
 	Status     int    `json:"status"`      // answer
 	Body       string `json:"body"`        // answer
-	Store      string `json:"store"`       // misname: what the answer calls its store; nothing, if empty
+	Store      string `json:"store"`       // misname, answer: what the answer calls its store; nothing, or its name, if empty
 }
 
 // The faults, each with the field that it needs.

@@ -10,6 +10,7 @@
 package testserver
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -289,7 +290,7 @@ func (n *node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		case "answer":
 			handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if id, err := svc.KnownStore(r.Context()); err == nil && strings.HasPrefix(f.Body, "{") { // so that nothing else is wrong
-					w.Header().Set(api.StoreHeader, id)
+					w.Header().Set(api.StoreHeader, cmp.Or(f.Store, id))
 				}
 				w.WriteHeader(f.Status)
 				_, _ = w.Write([]byte(f.Body))

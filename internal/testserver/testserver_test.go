@@ -101,10 +101,10 @@ func TestTranscripts(t *testing.T) {
 				if status != q.Status && q.Fault != "restart" {
 					t.Errorf("request %d: status %d, want %d", i+1, status, q.Status)
 				}
-				if named := header.Get(api.StoreHeader); named != "" && store == "" {
-					store = named
-				}
 				if answer, ok := asJSON([]byte(text)).(map[string]any); ok {
+					if hasNumbers := answer["first"] != nil || answer["ids"] != nil; hasNumbers && store == "" {
+						store = header.Get(api.StoreHeader)
+					}
 					if secret, ok := answer["receipt"].(string); ok {
 						receipts[fmt.Sprintf("R%d", len(receipts)+1)] = secret
 					}

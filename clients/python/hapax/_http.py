@@ -136,7 +136,10 @@ class Servers:
             if sent >= deadline:
                 break
             try:
-                result = read(self._ask(server, path, body, min(deadline - sent, self._call_timeout)), sent, sent_wall)
+                answer, named = self._ask(server, path, body, min(deadline - sent, self._call_timeout))
+                result = read(answer, sent, sent_wall)
+                if named is None or self.named.setdefault(_STORE, named) != named:  # the first answer with numbers names it
+                    raise HapaxError("store_replaced", f"{server.name} has another store than the servers before; its numbers are not used", final=False, status=503)
                 self._all = order[at:] + order[:at]
                 return result
             except HapaxError as e:
@@ -155,7 +158,7 @@ class Servers:
         last.retry_after = soonest
         raise last
 
-    def _ask(self, server: Server, path: str, body: dict[str, Any], timeout: float) -> dict[str, Any]:
+    def _ask(self, server: Server, path: str, body: dict[str, Any], timeout: float) -> tuple[dict[str, Any], Optional[str]]:
         try:
             status, answered, data = server.post(path, json.dumps(body).encode(), {**self._headers, **self.named}, timeout)
         except (OSError, http.client.HTTPException) as e:
@@ -165,10 +168,7 @@ class Servers:
             answer = {**json.loads(data)}
         if status != 200:
             raise _refusal(server, status, answered, answer)
-        named = answered.get(_STORE)
-        if named is None or self.named.setdefault(_STORE, named) != named:
-            raise HapaxError("store_replaced", f"{server.name} has another store than the servers before; its numbers are not used", final=False, status=503)
-        return answer
+        return answer, answered.get(_STORE)
 
     def close(self) -> None:
         for server in self._all:

@@ -12,9 +12,16 @@ const REST: Duration = Duration::from_secs(1); // for which a server that failed
 const LONGEST: Duration = Duration::from_secs(3600); // of Retry-After
 const REFUSED: [u16; 10] = [400, 401, 403, 404, 405, 409, 410, 413, 415, 501];
 
-/// When a request was sent, by both clocks.
+/// A time by both clocks, such as when a request was sent.
 #[derive(Clone, Copy)]
 pub(crate) struct Sent(pub(crate) Instant, pub(crate) SystemTime);
+
+impl Sent {
+    /// Whether it is past, by one of the clocks: the monotonic one may stand still while a machine sleeps.
+    pub(crate) fn over(&self) -> bool {
+        Instant::now() >= self.0 || SystemTime::now() >= self.1
+    }
+}
 
 /// The servers of one client, in one process.
 pub(crate) struct Servers {
@@ -65,7 +72,13 @@ impl Servers {
             let answer = self.send(server, path, body, left.min(self.options.call_timeout));
             #[cfg(test)]
             let answer = crate::tests::send(self, server, path, body, left.min(self.options.call_timeout));
-            let failed = match answer.and_then(|answer| read(&answer, sent).map_err(|why| Error::unavailable(format!("{server} answered with something else than numbers: {why}")))) {
+            let result = answer.and_then(|(answer, named)| {
+                let result = read(&answer, sent).map_err(|why| Error::unavailable(format!("{server} answered with something else than numbers: {why}")))?;
+                // The first answer with numbers says which store it is.
+                let known = named.filter(|named| self.store.get_or_init(|| named.clone()) == named);
+                known.map(|_| result).ok_or_else(|| Error { code: "store_replaced".into(), status: 503, ..Error::unavailable(format!("{server} has another store than the servers before; its numbers are not used")) })
+            });
+            let failed = match result {
                 Ok(result) => {
                     self.preferred.store(i, Ordering::Relaxed);
                     return Ok(result);
@@ -85,7 +98,8 @@ impl Servers {
         Err(Error { retry_after: if last.status == 0 && soonest == LONGEST { Duration::ZERO } else { soonest }, ..last })
     }
 
-    pub(crate) fn send(&self, server: &str, path: &str, body: &Value, timeout: Duration) -> Result<Value, Error> {
+    /// Sends one request, and returns the fields of its answer and what that calls its store.
+    pub(crate) fn send(&self, server: &str, path: &str, body: &Value, timeout: Duration) -> Result<(Value, Option<String>), Error> {
         let mut request = self.agent.post(format!("{}{path}", server.trim_end_matches('/'))).header("Content-Type", "application/json");
         if let Some(token) = &self.options.token {
             request = request.header("Authorization", format!("Bearer {token}"));
@@ -107,12 +121,6 @@ impl Servers {
             let detail = fields["detail"].as_str().or(fields["title"].as_str()).unwrap_or_default();
             return Err(Error { code: code.into(), detail: detail.into(), last: REFUSED.contains(&status), status, retry_after: after.min(LONGEST) });
         }
-        match header(STORE) {
-            Some(named) if self.store.get_or_init(|| named.into()) == named => Ok(fields),
-            _ => {
-                let detail = format!("{server} has another store than the servers before; its numbers are not used");
-                Err(Error { code: "store_replaced".into(), status: 503, ..Error::unavailable(detail) })
-            }
-        }
+        Ok((fields, header(STORE).map(String::from)))
     }
 }

@@ -69,16 +69,18 @@ impl Drop for TestServer {
     }
 }
 
+type Answer = Result<(Value, Option<String>), Error>;
+
 /// How a client is broken, and what it keeps of answers for that.
 #[derive(Clone, Default)]
 pub(crate) struct Twin {
     pub(crate) name: &'static str,
-    late: Arc<Mutex<Option<Result<Value, Error>>>>,
+    late: Arc<Mutex<Option<Answer>>>,
     above: Arc<Mutex<i64>>,
 }
 
 /// Sends a request as the client does, or as a broken one.
-pub(crate) fn send(servers: &Servers, server: &str, path: &str, body: &Value, timeout: Duration) -> Result<Value, Error> {
+pub(crate) fn send(servers: &Servers, server: &str, path: &str, body: &Value, timeout: Duration) -> Answer {
     let twin = &servers.options.twin;
     match twin.name {
         "uses a late answer" => {
@@ -99,7 +101,7 @@ pub(crate) fn send(servers: &Servers, server: &str, path: &str, body: &Value, ti
             let first = *above + 1;
             *above += body["count"].as_i64().unwrap();
             let made = json!({ "count": body["count"], "first": first.to_string(), "delta": "1", "valid_for": 60 });
-            servers.send(server, path, body, timeout).or(Ok(made))
+            servers.send(server, path, body, timeout).or(Ok((made, servers.store().or(Some("made".into())))))
         }
         _ => servers.send(server, path, body, timeout),
     }

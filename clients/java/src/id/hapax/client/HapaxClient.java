@@ -216,8 +216,7 @@ public class HapaxClient implements IDGen, AutoCloseable {
 
     static String path(String tag) {
         try {
-            String path = URLEncoder.encode(tag, "UTF-8").replace("+", "%20");
-            return "/v1/tags/" + (tag.matches("[.]+") ? tag.replace(".", "%2E") : path);
+            return "/v1/tags/" + (tag.matches("[.]+") ? tag.replace(".", "%2E") : URLEncoder.encode(tag, "UTF-8").replace("+", "%20"));
         } catch (UnsupportedEncodingException e) {
             throw new IllegalStateException(e); // every Java has it
         }

@@ -24,8 +24,8 @@ import javax.net.ssl.SSLContext;
  * The servers that a client asks, one until it fails, and then the next.
  *
  * <p>All of them have to work on one store: two stores would issue the same numbers. So the
- * first answer names the store, every later request does, too, and a server with another one
- * is as good as none.
+ * first answer with numbers names the store, every later request does, too, and a server with
+ * another one is as good as none.
  */
 class Servers {
     private static final String STORE = "Hapax-Store";
@@ -78,12 +78,11 @@ class Servers {
         long soonest = LONGEST;
         for (int index : order()) {
             long sent = System.nanoTime();
-            long sentWall = System.currentTimeMillis();
             if (until - sent <= 0) {
                 break;
             }
             try {
-                T result = reader.read(ask(all.get(index), path, body, Math.min(until - sent, callTimeout)), sent, sentWall);
+                T result = ask(all.get(index), path, body, Math.min(until - sent, callTimeout), reader, sent);
                 preferred = index;
                 return result;
             } catch (IllegalArgumentException e) {
@@ -129,23 +128,25 @@ class Servers {
         return false;
     }
 
-    private Map<?, ?> ask(String address, String path, String body, long timeout) {
+    private <T> T ask(String address, String path, String body, long timeout, Reader<T> reader, long sent) {
+        long sentWall = System.currentTimeMillis();
         Answer answer = send(address + path, body, timeout);
         Object read = null;
         try {
             read = Json.read(new String(answer.body, StandardCharsets.UTF_8));
         } catch (IllegalArgumentException e) {
-            HapaxClient.LOG.fine(address + " is no hapax server, or something is in between");
+            // It is no hapax server, or something is in between: so its status, or that it has no numbers, is told.
         }
         Map<?, ?> fields = read instanceof Map ? (Map<?, ?>) read : Collections.emptyMap();
         if (answer.status != 200) {
             throw refused(address, answer, fields);
         }
-        store.compareAndSet(null, answer.store);
+        T result = reader.read(fields, sent, sentWall);
+        store.compareAndSet(null, answer.store); // the first answer with numbers says which store it is
         if (answer.store == null || !answer.store.equals(store.get())) {
             throw new HapaxException("store_replaced", address + " has another store than the servers before; its numbers are not used", false, 503, 0, null);
         }
-        return fields;
+        return result;
     }
 
     /** Returns what a server refused with. */
@@ -154,8 +155,7 @@ class Servers {
         if (!(code instanceof String)) {
             return HapaxException.unavailable(address + " answered with status " + answer.status + "; is it a hapax server?", null);
         }
-        String after = answer.retryAfter;
-        long nanos = after != null && after.matches("[0-9]{1,9}") ? Math.min(LONGEST, Long.parseLong(after) * 1_000_000_000L) : 0;
+        long nanos = String.valueOf(answer.retryAfter).matches("[0-9]{1,9}") ? Math.min(LONGEST, Long.parseLong(answer.retryAfter) * 1_000_000_000L) : 0;
         return new HapaxException((String) code, address + ": " + (fields.containsKey("detail") ? fields.get("detail") : code), REFUSED.contains(" " + answer.status + " "), answer.status, nanos, null);
     }
 

@@ -1,7 +1,6 @@
 package id.hapax.client;
 
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
@@ -9,6 +8,8 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ScheduledFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.stream.Collectors;
+import java.util.stream.IntStream;
 
 /** The numbers of a tag. Make it once or each time: it holds nothing. */
 public final class Tag {
@@ -172,10 +173,6 @@ public final class Tag {
         Stretch stretch = new Stretch(answer, asked, 0, 0);
         List<?> texts = Stretch.texts(answer.get("codes"), stretch.count);
         Object period = answer.get("period");
-        List<Code> codes = new ArrayList<>();
-        for (int i = 0; i < stretch.count; i++) {
-            codes.add(new Code(stretch.id(i), String.valueOf(texts.get(i)), period == null ? "" : period.toString()));
-        }
-        return codes;
+        return IntStream.range(0, stretch.count).mapToObj(i -> new Code(stretch.id(i), String.valueOf(texts.get(i)), period == null ? "" : period.toString())).collect(Collectors.toList());
     }
 }
