@@ -195,12 +195,20 @@ class Tag {
   async take(count, { deadline = this.#options.deadline, signal } = {}) {
     const until = limit(count, deadline);
     const got = [];
+    let first; // stretch of which it got some: later ones end later
     for (;;) {
       signal?.throwIfAborted();
       const state = this.#here();
       if (state.closed) throw closedError();
       const line = state.line(this.name, this.#options.minStep);
-      while (got.length < count && this.#advance(line)) line.current.moveTo(got, count - got.length);
+      if (first?.over()) { // while the call waited
+        got.length = 0;
+        first = undefined;
+      }
+      while (got.length < count && this.#advance(line)) {
+        first ??= line.current;
+        line.current.moveTo(got, count - got.length);
+      }
       if (got.length === count) {
         if (this.#wantsAhead(line)) line.fetch = this.#ahead(state, line);
         return got.map(this.#convert);

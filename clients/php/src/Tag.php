@@ -37,15 +37,16 @@ final class Tag
     public function take(int $count, ?float $deadline = null): array
     {
         $until = $this->until($count, $deadline);
-        [$got, $of] = [[], null];
+        [$got, $of, $first] = [[], null, null];
         for (;;) {
             $state = ($this->here)();
-            if ($state !== $of) { // a signal's handler forked since then, and they are the parent's
-                [$got, $of] = [[], $state];
+            // A signal's handler forked since then, and they are the parent's; or the first of them ended while this call waited.
+            if ($state !== $of || $first?->isOver()) {
+                [$got, $of, $first] = [[], $state, null];
             }
             $line = $state->line($this->name, $this->path);
             $line->awaitAhead(0.0);
-            while (count($got) < $count && ($number = $line->next()) !== null) {
+            while (count($got) < $count && ($number = $line->next($first)) !== null) {
                 $got[] = $number;
             }
             if (count($got) < $count) {

@@ -138,8 +138,8 @@ class _Fetch(concurrent.futures.Future[None]):
         self.set_result(None)
 
 
-class _Got(list[int]):
-    """What a call has got, for the process in which it got it."""
+class _Got(list[tuple[_Stretch, list[int]]]):
+    """What a call has got of which stretches, for the process in which it got it."""
 
     here: tuple[int, bytes] = (0, b"")
 
@@ -245,7 +245,7 @@ class Tag:
         while True:
             fetch, make = self._pick(count, got, until)
             if fetch is None:
-                return list(got)
+                return [n for _, numbers in got for n in numbers]
             if make is not None:
                 fetch.run(make)  # here, and not in another thread: some servers of applications run none
             try:
@@ -266,7 +266,7 @@ class Tag:
         while True:
             fetch, make = self._pick(count, got, until)
             if fetch is None:
-                return list(got)
+                return [n for _, numbers in got for n in numbers]
             if make is not None:
                 _in_thread(fetch, make)
             try:
@@ -313,10 +313,11 @@ class Tag:
         if got.here != state.here:  # a signal's handler forked while this call waited: they are the parent's
             got.clear()
             got.here = state.here
+        got[:] = [part for part in got if not (part[0].keeps and part[0].over())]  # some may have ended while the call waited
         with line.lock:
-            while len(got) < count and (stretch := self._advance(line)) is not None:
-                got.extend(itertools.islice(stretch.rest, count - len(got)))
-            enough = len(got) == count
+            while (need := count - sum(len(numbers) for _, numbers in got)) > 0 and (stretch := self._advance(line)) is not None:
+                got.append((stretch, list(itertools.islice(stretch.rest, need))))
+            enough = need == 0
             fetch = begun if (begun := line.fetch) is not None and _now() < begun.until else None
             mine: Optional[_Fetch] = None
             half = [2 * stretch.left <= stretch.count for stretch in line.hand] == [True]
@@ -330,8 +331,7 @@ class Tag:
             if mine is not None:
                 mine.end()
             return self._pick(count, got, until)
-        need = count - len(got)
-        if need == 0:
+        if enough:
             if mine is not None:
                 _in_thread(mine, functools.partial(self._fetch_ahead, state, mine))
             return None, None
@@ -355,7 +355,7 @@ class Tag:
                 line.hand.remove(current)
         return None
 
-    def _take(self, state: _State, fetch: _Fetch, need: int, until: float, got: list[int], count: int) -> None:
+    def _take(self, state: _State, fetch: _Fetch, need: int, until: float, got: _Got, count: int) -> None:
         """Asks every server once for the next stretch. What must not be kept goes to the call, which needs so many."""
         line = fetch.line
         after = {"after": line.last} if line.last else {}
@@ -364,7 +364,7 @@ class Tag:
             return  # a hand-back was sent
         line.keeps = line.keeps and stretch.keeps  # for good
         if not line.keeps or line.fetch is not fetch:
-            got.extend(itertools.islice(stretch.rest, need))
+            got.append((stretch, list(itertools.islice(stretch.rest, need))))
             return
         line.last, line.pause, line.retry_at = stretch.receipt, _PAUSE, 0.0
         line.hand.append(stretch)
@@ -373,7 +373,7 @@ class Tag:
         """Fetches the next stretch, and disturbs nobody if that fails."""
         line = fetch.line
         try:
-            self._take(state, fetch, 0, _now() + self._client._deadline, [], line.step)
+            self._take(state, fetch, 0, _now() + self._client._deadline, _Got(), line.step)
         except HapaxError as e:
             line.retry_at = _now() + max(line.pause, e.retry_after)
             line.pause = min(_MAX_PAUSE, 2 * line.pause)

@@ -331,7 +331,7 @@ class Use(WithServer):
 
                 def forked(tag: Any, count: int, got: Any, until: float) -> Any:
                     if got and not parents:  # as in a child that goes on with what its parent had
-                        parents.extend(got)
+                        parents.extend(n for _, numbers in got for n in numbers)
                         mock.patch.object(_process, "here", return_value=(here[0] + 1, here[1])).start()
                     return pick(tag, count, got, until)
 

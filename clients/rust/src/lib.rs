@@ -281,10 +281,10 @@ impl Tag {
     pub fn take_within(&self, count: usize, deadline: Duration) -> Result<Vec<i64>, Error> {
         check(count)?;
         let (options, until) = (&self.client.0.options, Instant::now() + deadline.min(LONGEST));
-        let mut got = Vec::new();
+        let (mut got, mut ends) = (Vec::new(), None);
         loop {
             let (state, line) = self.line()?;
-            let (ending, fetch) = line.pick(options, count, &mut got);
+            let (ending, fetch) = line.pick(options, count, &mut got, &mut ends);
             let need = count - got.len();
             match ending {
                 _ if need == 0 => {
@@ -302,7 +302,7 @@ impl Tag {
     pub fn try_next(&self) -> Result<Option<i64>, Error> {
         let (state, line) = self.line()?;
         let mut got = Vec::new();
-        let (ending, _) = line.pick(&self.client.0.options, 1, &mut got);
+        let (ending, _) = line.pick(&self.client.0.options, 1, &mut got, &mut None);
         self.fetch_ahead(state, line, ending.filter(|_| !got.is_empty()));
         Ok(got.pop())
     }

@@ -5,7 +5,7 @@ use crate::{lock, Code, Error, Options};
 use serde_json::{json, Value};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 pub(crate) const MAX_COUNT: usize = 1_000_000;
 const QUICK: Duration = Duration::from_secs(5); // that a stretch lasts, around
@@ -20,14 +20,14 @@ pub(crate) struct Stretch {
     receipt: Option<String>,
     returnable: u64,
     began: Instant,
-    sent: Sent,
-    valid: Duration, // zero: for the call that asked
+    ends: Sent,
+    keeps: bool, // false: for the call that asked
 }
 
 impl Stretch {
     pub(crate) fn read(answer: &Value, asked: usize, sent: Sent) -> Result<Stretch, String> {
         let count = answer["count"].as_u64().and_then(|n| usize::try_from(n).ok()).filter(|n| (1..=asked).contains(n)).ok_or("count")?;
-        let valid = answer.get("valid_for").map_or(Some(0.0), Value::as_f64).filter(|seconds| *seconds >= 0.0).ok_or("valid_for")?;
+        let valid = answer.get("valid_for").map_or(Some(0.0), Value::as_f64).filter(|seconds| *seconds >= 0.0).map(|seconds| Duration::from_secs_f64(seconds.min(1e9))).ok_or("valid_for")?;
         let number = |text: &Value| {
             let digits = text.as_str().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
             digits.and_then(|text| text.parse::<i64>().ok()).filter(|n| *n > 0).ok_or_else(|| format!("{:.40} is no number", text.to_string()))
@@ -42,17 +42,11 @@ impl Stretch {
         };
         let receipt = answer["receipt"].as_str().filter(|text| !text.is_empty()).map(String::from);
         let returnable = answer["returnable"].as_u64().unwrap_or(0);
-        Ok(Stretch { numbers, count, receipt, returnable, began: sent.0, sent, valid: Duration::from_secs_f64(valid.min(1e9)) })
+        Ok(Stretch { numbers, count, receipt, returnable, began: sent.0, ends: Sent(sent.0 + valid, sent.1 + valid), keeps: !valid.is_zero() })
     }
 
     fn left(&self) -> usize {
         self.numbers.len()
-    }
-
-    fn over(&self) -> bool {
-        // The monotonic clock may stand still while a machine sleeps.
-        let wall = SystemTime::now().duration_since(self.sent.1).unwrap_or_default();
-        self.sent.0.elapsed() >= self.valid || wall >= self.valid
     }
 }
 
@@ -100,12 +94,15 @@ impl Line {
         Line { path, hand: Mutex::new(hand), changed: Condvar::new() }
     }
 
-    /// Adds what is in hand to what a call has got. It returns the end of a fetch that the caller is
-    /// to begin, and the number of the fetch that is on its way.
-    pub(crate) fn pick(self: &Arc<Line>, options: &Options, count: usize, got: &mut Vec<i64>) -> (Option<Ending>, u64) {
+    /// Adds what is in hand to what a call has got, or gives that up where the first of it ended while the
+    /// call waited. It returns the end of a fetch that the caller is to begin, and the number of the fetch
+    /// that is on its way.
+    pub(crate) fn pick(self: &Arc<Line>, options: &Options, count: usize, got: &mut Vec<i64>, ends: &mut Option<Sent>) -> (Option<Ending>, u64) {
         let mut hand = lock(&self.hand);
+        ends.take_if(|ends| ends.over()).inspect(|_| got.clear());
         while got.len() < count {
             let Some(current) = hand.advance(options) else { break };
+            ends.get_or_insert(current.ends);
             got.extend(current.numbers.by_ref().take(count - got.len()));
         }
         let half = hand.current.as_ref().is_some_and(|s| 2 * s.left() <= s.count);
@@ -141,22 +138,18 @@ impl Line {
 
     /// Asks every server once for the next stretch. What must not be kept goes to the call.
     pub(crate) fn take(&self, servers: &Servers, count: usize, need: usize, until: Instant, got: &mut Vec<i64>) -> Result<(), Error> {
-        let mut body = json!({ "count": count });
-        if let Some(last) = &lock(&self.hand).last {
-            body["after"] = json!(last);
-        }
+        let body = lock(&self.hand).last.as_ref().map_or_else(|| json!({ "count": count }), |last| json!({ "count": count, "after": last }));
         let stretch = servers.ask(&format!("{}/take", self.path), &body, until, |answer, sent| Stretch::read(answer, count, sent))?;
         let mut hand = lock(&self.hand);
         if hand.dead {
             return Ok(()); // a hand-back was sent
         }
-        hand.keeps &= !stretch.valid.is_zero(); // for good
+        hand.keeps &= stretch.keeps; // for good
         if !hand.keeps {
             got.extend(stretch.numbers.take(need));
             return Ok(());
         }
-        (hand.pause, hand.retry_at) = (PAUSE, Instant::now());
-        hand.last = stretch.receipt.clone();
+        (hand.pause, hand.retry_at, hand.last) = (PAUSE, Instant::now(), stretch.receipt.clone());
         hand.spare = Some(stretch);
         Ok(())
     }
@@ -201,7 +194,7 @@ impl Hand {
     /// Puts the spare stretch in the place of one that is used up or over, and lets the step
     /// follow. It returns one that has a number.
     fn advance(&mut self, options: &Options) -> Option<&mut Stretch> {
-        while !self.current.as_ref().is_some_and(|s| s.left() > 0 && (!s.over() || options.broken("goes past the end"))) {
+        while !self.current.as_ref().is_some_and(|s| s.left() > 0 && (!s.ends.over() || options.broken("goes past the end"))) {
             if let Some(current) = &self.current {
                 let lasted = current.began.elapsed();
                 if current.left() == 0 && lasted < QUICK {

@@ -31,13 +31,14 @@ final class Line
         $this->step = $options['minStep'];
     }
 
-    /** A number in hand, or null. */
-    public function next(): ?int
+    /** A number in hand, or null. $first becomes the stretch that it is of, if it is null. */
+    public function next(?Stretch &$first): ?int
     {
         for (;;) {
             if (($current = $this->current) !== null) {
                 $isOver = $current->isOver();
                 if (!$isOver && ($number = $current->next()) !== null) {
+                    $first ??= $current;
                     return $number;
                 }
                 $lasted = State::now() - $current->began;

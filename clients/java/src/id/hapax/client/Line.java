@@ -21,6 +21,7 @@ class Line {
         final long[] got;
         final long until; // of System.nanoTime
         int filled;
+        Stretch first; // of those it has numbers of: later ones end later; null: none that ends
         volatile CompletableFuture<Void> own; // the fetch that this call began
 
         Want(int count, long until) {
@@ -60,8 +61,8 @@ class Line {
     }
 
     /**
-     * Adds what is in hand to what a call has. It returns what to wait for if that is not enough,
-     * or else null.
+     * Adds what is in hand to what a call has, or gives that up where it ended. It returns what to
+     * wait for if that is not enough, or else null.
      */
     CompletableFuture<Void> pick(Want want) {
         CompletableFuture<Void> begun;
@@ -71,7 +72,12 @@ class Line {
             if (dead) { // and the caller takes another
                 return CompletableFuture.completedFuture(null);
             }
+            if (want.first != null && over(want.first)) { // while the call waited
+                want.filled = 0;
+                want.first = null;
+            }
             while (want.missing() > 0 && advance()) {
+                want.first = want.first == null ? current : want.first;
                 want.fill(current);
             }
             enough = want.missing() == 0;
@@ -167,9 +173,8 @@ class Line {
                 last = keeps ? stretch.receipt : last;
                 pause = PAUSE;
                 retryAt = System.nanoTime();
-                if (keeps) {
-                    spare = stretch;
-                } else if (want != null) {
+                spare = keeps ? stretch : spare;
+                if (!keeps && want != null) {
                     want.fill(stretch);
                 }
             }
