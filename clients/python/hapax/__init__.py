@@ -121,6 +121,7 @@ class _Fetch(concurrent.futures.Future[None]):
 
     def __init__(self, line: _Line, until: float) -> None:
         super().__init__()
+        self.set_running_or_notify_cancel()  # a caller that is cancelled leaves it to the others
         self.line, self.until = line, until + _GRACE  # then it was cut off by an exception, as of a signal's handler
         self.maker: Optional[int] = threading.get_ident()  # the thread that waits for servers
         self.failed: Optional[BaseException] = None
@@ -270,7 +271,7 @@ class Tag:
             if make is not None:
                 _in_thread(fetch, make)
             try:
-                await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(fetch)), max(0.0, (fetch.until if make else min(until, fetch.until)) - _now()))
+                await asyncio.wait_for(asyncio.wrap_future(fetch), max(0.0, (fetch.until if make else min(until, fetch.until)) - _now()))
             except (TimeoutError, asyncio.TimeoutError):
                 self._late(until)
             if make is not None and fetch.failed is not None:
