@@ -152,40 +152,52 @@ func (s *Session) event(e zk.Event) {
 	}
 }
 
+// A Result is what a call has returned.
+type Result[T any] struct {
+	Value T
+	Err   error
+}
+
 // Call runs f, which blocks until the server answers or the connection is lost, and stops waiting
 // when the context ends: f then goes on alone, for as long as the session does, and what it did is
 // unknown. The error is f's, or the cause of the context's end or of the session's.
 func Call[T any](ctx context.Context, s *Session, f func(*zk.Conn) (T, error)) (T, error) {
 	var none T
-	select {
-	case s.slots <- struct{}{}:
-	case <-ctx.Done():
-		return none, context.Cause(ctx)
-	case <-s.life.Done():
-		return none, s.Cause()
-	}
-	type result struct {
-		value T
-		err   error
-	}
-	out := make(chan result, 1)
-	if !s.spawn(func() {
-		defer func() { <-s.slots }()
-		value, err := f(s.Conn)
-		out <- result{value, err}
-	}) {
-		<-s.slots
-		return none, s.Cause()
+	out, err := Start(ctx, s, f)
+	if err != nil {
+		return none, err
 	}
 	select {
 	case r := <-out:
-		if s.given && IsLost(r.err) {
-			s.end(r.err)
-		}
-		return r.value, r.err
+		return r.Value, r.Err
 	case <-ctx.Done():
 		return none, context.Cause(ctx)
 	}
+}
+
+// Start is [Call] that does not wait: out receives what f returns, at the latest when the session has
+// ended. With an error f is not run.
+func Start[T any](ctx context.Context, s *Session, f func(*zk.Conn) (T, error)) (out <-chan Result[T], err error) {
+	select {
+	case s.slots <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-s.life.Done():
+		return nil, s.Cause()
+	}
+	result := make(chan Result[T], 1)
+	if !s.spawn(func() {
+		defer func() { <-s.slots }()
+		value, err := f(s.Conn)
+		if s.given && IsLost(err) {
+			s.end(err)
+		}
+		result <- Result[T]{value, err}
+	}) {
+		<-s.slots
+		return nil, s.Cause()
+	}
+	return result, nil
 }
 
 // spawn runs f in a goroutine that Close waits for, unless the session has ended.

@@ -41,7 +41,7 @@ type link struct {
 	answers    answers
 	sends      sends
 	sending    chan struct{} // holds an element while a call waits until its request is sent
-	blind      atomic.Bool   // nobody sees what is sent, and so each request waits for the answer to the one before
+	blind      bool          // nobody sees what is sent, and so each request waits for the answer to the one before
 	run        string        // of a server that stands alone; empty: of an ensemble, or it does not tell
 	voters     int           // members of the ensemble that it names, none where it stands alone; -1: it does not tell
 	generation atomic.Int32  // the version of the node "store", as seen last
@@ -81,7 +81,7 @@ func (s *space) newLink(host string) (l *link, err error) {
 		Wrap: func(conn net.Conn) net.Conn { return watched{conn, &l.answers, &l.sends} },
 	}
 	if s.given != nil {
-		l.blind.Store(true)
+		l.blind = true
 		l.Session = zksession.Given(s.life, s.given, opts)
 		return l, nil
 	}

@@ -425,7 +425,7 @@ func (s *space) verify(ctx context.Context, l *link) error {
 func (s *space) founded(l *link) []madeNode {
 	node := s.storeNode()
 	all := append(above(node), madeNode{node, driver.EncodeRow(identity{s.made, format, s.founding.Closed})})
-	if l.blind.Load() { // each takes a round trip, and some are perhaps not needed
+	if l.blind { // each takes a round trip, and some are perhaps not needed
 		return all
 	}
 	all = append(all, madeNode{s.dir(""), []byte{}}, madeNode{path.Dir(s.dir(driver.TableGuard)), []byte{}})

@@ -50,45 +50,50 @@ func (s *sends) wrote(request []byte) {
 // send makes a call of one request of a kind, and returns once that is sent: what is asked from now
 // on is answered after it. Its answer is that of wait, which is to be called.
 func send[T any](ctx context.Context, l *link, kind uint32, f func(*zk.Conn) (T, error)) (wait func() (T, error)) {
-	type result struct {
-		value T
-		err   error
-	}
-	answer := make(chan result, 1)
-	ask := func() {
+	var none T
+	failed := func(err error) func() (T, error) { return func() (T, error) { return none, err } }
+	if l.blind {
 		value, err := zksession.Call(ctx, l.Session, f)
-		answer <- result{value, err}
-	}
-	wait = func() (T, error) {
-		r := <-answer
-		return r.value, r.err
-	}
-	if l.blind.Load() {
-		ask()
-		return wait
+		return func() (T, error) { return value, err }
 	}
 	// One at a time, so that the next one of the kind is this one.
 	select {
 	case l.sending <- struct{}{}:
-		defer func() { <-l.sending }()
-	case <-ctx.Done(): // of which the call tells
-		ask()
-		return wait
+	case <-ctx.Done():
+		return failed(context.Cause(ctx))
 	}
 	// In this order: one that was sent before would not be told of.
-	sent := l.sends.after(kind)
-	go ask()
+	sent, over := l.sends.after(kind), make(chan struct{})
+	out, err := zksession.Start(ctx, l.Session, func(conn *zk.Conn) (T, error) {
+		defer close(over)
+		return f(conn)
+	})
+	if err != nil {
+		<-l.sending
+		return failed(err)
+	}
 	select {
 	case <-sent:
-	case r := <-answer:
-		answer <- r
+		<-l.sending
+	case <-over:
+		<-l.sending
+	case <-ctx.Done(): // it may be sent yet, and would pass for the next one
+		go func() { // ends with the link at the latest
+			select {
+			case <-sent:
+			case <-over:
+			}
+			<-l.sending
+		}()
+	}
+	return func() (T, error) {
 		select {
-		case <-sent:
-		default: // it may be sent yet, and would pass for the next one
-			l.blind.Store(true)
+		case r := <-out:
+			return r.Value, r.Err
+		case <-ctx.Done():
+			return none, context.Cause(ctx)
 		}
 	}
-	return wait
 }
 
 // sync has the server catch up before it answers what is asked from now on. What it answers counts

@@ -1,8 +1,10 @@
 package zkstore_test
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -79,7 +81,27 @@ func TestRoundTrips(t *testing.T) {
 			rows, err := s.ListRows(ctx, driver.TableBeats, "", 10)
 			return len(rows) == 3 && rows[0].Name == "a" && rows[2].Name == "c", err
 		}},
+		{"rows are read, after calls that were given up", 1 + 2, true, func() (bool, error) {
+			_, err := s.RowsNamed(ctx, joins, fence)
+			return err == nil, err
+		}},
 	} {
+		if strings.HasSuffix(call.what, "given up") { // some of them while their requests were on the way to the connection
+			sent := func() int64 {
+				before, _ := proxy.Carried()
+				if _, err := s.RowsNamed(ctx, joins, fence); err != nil {
+					t.Fatal(err)
+				}
+				after, _ := proxy.Carried()
+				return after - before
+			}
+			for i := range 300 {
+				soon, cancel := context.WithTimeout(ctx, time.Duration(i)*time.Microsecond)
+				_, _ = s.RowsNamed(soon, joins, fence)
+				cancel()
+			}
+			patience.Until(t, "none of them is on the way", func() bool { n := sent(); return n == sent() && n == sent() })
+		}
 		var requests atomic.Int64
 		var rest []byte
 		proxy.CutRequest(func(chunk []byte) bool {
