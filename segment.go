@@ -9,12 +9,6 @@ import (
 	"time"
 )
 
-// The adaptive step aims at one refill every 15 to 30 minutes.
-const (
-	stepGrowsBelow   = 15 * time.Minute
-	stepShrinksAbove = 30 * time.Minute
-)
-
 // SegmentOptions tune a [Segment]. The zero value suits most uses.
 type SegmentOptions struct {
 	// Start, Step, MinStep, MaxStep, Delta and Remainder define the tag if this
@@ -406,54 +400,15 @@ func (s *Segment) refill(ctx context.Context) error {
 	ask := max(s.ebb.or(s.pace.ask()), s.need)
 	s.mu.Unlock()
 	began := s.elapsed()
-	a, err := s.allocate(ctx, ask)
+	a, err := Allocate(ctx, s.store, AllocateRequest{Tag: s.tag, N: ask, Last: s.last, Mark: s.mark, Create: s.create, Observer: s.observe})
 	if err != nil {
 		return err
 	}
-	took := s.elapsed() - began
-	if err := s.accept(&a); err != nil {
-		return err
-	}
-	s.publish(a, began, took)
-	return nil
-}
-
-// allocate asks the store, and creates the tag on first use.
-func (s *Segment) allocate(ctx context.Context, n int64) (Allocation, error) {
-	a, err := s.store.Allocate(ctx, s.tag, n, s.last)
-	if !errors.Is(err, ErrTagNotFound) {
-		return a, err
-	}
-	if s.mark > 0 {
-		return a, fmt.Errorf("%w: it does not know tag %q, which was used up to %d here", ErrStoreRolledBack, s.tag, s.mark-1)
-	}
-	if s.create == nil {
-		return a, err
-	}
-	_, err = s.store.CreateTag(ctx, *s.create, CreateFirstUse)
-	switch {
-	case err == nil:
-		s.observe(Event{Kind: EventTagCreated})
-	case !errors.Is(err, ErrTagExists): // else somebody else was first
-		return a, err
-	}
-	return s.store.Allocate(ctx, s.tag, n, s.last)
-}
-
-// accept decides whether a grant can be used: it must lie above all that this
-// issuer took before (condition 3), and be one that a store can have given.
-func (s *Segment) accept(a *Allocation) error {
-	g := a.Grant
-	if g.Lo < 0 || g.Len() <= 0 || g.Hi > MaxMark || a.From < 0 || a.From > g.Lo || a.Tag.Delta < 1 || a.Tag.Remainder < 0 || a.Tag.Remainder >= a.Tag.Delta {
-		return fmt.Errorf("%w: tag %q: the store granted [%d, %d) from %d, delta %d, remainder %d", ErrStoreCorrupt, s.tag, g.Lo, g.Hi, a.From, a.Tag.Delta, a.Tag.Remainder)
-	}
-	if g.Lo < s.mark {
-		return fmt.Errorf("%w: tag %q: the store granted [%d, %d), but numbers up to %d are taken; raise the tag's floor above that", ErrStoreRolledBack, s.tag, g.Lo, g.Hi, s.mark-1)
-	}
-	s.mark, s.last = g.Hi, a.Key
+	s.mark, s.last = a.Grant.Hi, a.Key
 	if a.Tag.Name == s.tag {
 		a.Tag.Name = s.tag // one copy of it is enough
 	}
+	s.publish(a, began, s.elapsed()-began)
 	return nil
 }
 

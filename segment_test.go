@@ -205,6 +205,18 @@ func TestSegmentStepAdapts(t *testing.T) {
 			t.Errorf("at one a minute the step went to %d, want 50", st.Step)
 		}
 	})
+	bubble(t, "not by the first two, which are taken soon after each other", func(t *testing.T) {
+		s := newSegment(t, memstore.New(), hapax.SegmentOptions{Clock: newTestClock(), Step: 100, MaxStep: 1000})
+		for i, want := range []int64{100, 100, 200} {
+			for s.Stats().Refills <= int64(i) {
+				next(t, s)
+				synctest.Wait()
+			}
+			if st := s.Stats(); st.Step != want {
+				t.Errorf("after %d grants the step is %d, want %d", i+1, st.Step, want)
+			}
+		}
+	})
 	bubble(t, "an edited step is adopted at the next fetch", func(t *testing.T) {
 		store := memstore.New()
 		s := newSegment(t, store, hapax.SegmentOptions{Clock: newTestClock(), Step: 10})

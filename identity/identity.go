@@ -160,18 +160,12 @@ func (Disposable) Choose(ctx context.Context, r Request) (Choice, error) {
 
 // count takes the next number of a tag, from 1, which is created at first use.
 func count(ctx context.Context, store hapax.SegmentStore, name string) (int64, error) {
-	// A lost answer uses up a worker ID: no two starts ever have the same.
-	a, err := store.Allocate(ctx, name, 1, "")
-	if hapax.CodeOf(err) == hapax.ErrTagNotFound.Code() {
-		var tag hapax.Tag
-		if tag, err = (hapax.Tag{Name: name, Step: 1, MaxStep: 1}).WithDefaults(); err != nil {
-			return 0, err
-		}
-		// Another start may have made the tag meanwhile.
-		if _, err = store.CreateTag(ctx, tag, hapax.CreateFirstUse); err == nil || hapax.CodeOf(err) == hapax.ErrTagExists.Code() {
-			a, err = store.Allocate(ctx, name, 1, "")
-		}
+	tag, err := hapax.Tag{Name: name, Step: 1, MaxStep: 1}.WithDefaults()
+	if err != nil {
+		return 0, err
 	}
+	// A lost answer uses up a worker ID: no two starts ever have the same.
+	a, err := hapax.Allocate(ctx, store, hapax.AllocateRequest{Tag: name, N: 1, Create: &tag})
 	return a.Grant.Lo, err
 }
 

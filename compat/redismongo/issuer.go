@@ -36,11 +36,9 @@ const (
 	maxReserve         = hapax.MaxStep / 100 * (100 - maxExtendThreshold) // so that a segment with it can be asked for
 )
 
-// The step aims at a segment every 20 to 40 minutes.
-const (
-	stepGrowsBelow   = 20 * time.Minute
-	stepShrinksAbove = 40 * time.Minute
-)
+// stepAim has segments last 20 to 40 minutes: while the store is away for less than the most of
+// that, numbers go on.
+const stepAim = 20 * time.Minute
 
 // StoreLoss tells what happens when the store is away and the numbers that Redis
 // has run out.
@@ -157,6 +155,7 @@ type Issuer struct {
 	counter counter
 	store   hapax.SegmentStore
 	tag     string
+	create  hapax.Tag // what the tag is made as at its first use
 	keys    []string
 	opts    Options
 
@@ -194,14 +193,15 @@ type Issuer struct {
 // Redis lacks a command that is needed; and those of hapax.NewSegment.
 func New(ctx context.Context, rdb redis.UniversalClient, store hapax.SegmentStore, tag string, opts Options) (*Issuer, error) {
 	opts, err := opts.withDefaults()
-	if err == nil {
-		_, err = opts.definition(tag)
+	if err != nil {
+		return nil, err
 	}
+	create, err := hapax.Tag{Name: tag, Start: opts.Start, Step: opts.Step, MinStep: opts.MinStep, MaxStep: opts.MaxStep}.WithDefaults()
 	if err != nil {
 		return nil, err
 	}
 	i := &Issuer{
-		store: store, tag: tag, keys: []string{opts.Prefix + "{" + tag + "}"}, opts: opts,
+		store: store, tag: tag, create: create, keys: []string{opts.Prefix + "{" + tag + "}"}, opts: opts,
 		opened: make(chan struct{}),
 	}
 	i.counter = scripts{rdb, i.keys, opts.Timeout}

@@ -58,9 +58,13 @@ func (i *Issuer) fetch(f fetching, right string) error {
 	}
 }
 
-// nextStep returns how many numbers to ask for where the latest segment had step of
-// them and is so old; 0 stands for the tag's own step. A hash that does not say how old
-// its segment is was written by somebody else: then its step is taken over as it is.
+// nextStep returns how many numbers to ask for where the latest segment had step of them and is so old;
+// 0 stands for the tag's own step. A hash that does not say how old its segment is was written by
+// somebody else: then the step stays.
+//
+// The rule is that of a hapax.Segment but for two things, since processes share the step. How long callers
+// waited does not count: Redis bounds the rate. An edited step counts by its bounds alone: processes
+// learn of it one after the other, and each would begin anew.
 func (i *Issuer) nextStep(step int64, age time.Duration) int64 {
 	i.mu.Lock()
 	def := i.def
@@ -69,16 +73,11 @@ func (i *Issuer) nextStep(step int64, age time.Duration) int64 {
 	case step <= 0:
 		return i.opts.ahead()
 	case def.Step == 0: // the tag's bounds are not known here yet
-		return max(min(step, hapax.DefaultMaxStep), i.opts.ahead())
-	}
-	switch {
+		age, def.MaxStep = stepAim, hapax.DefaultMaxStep
 	case age < 0:
-	case age < stepGrowsBelow:
-		step *= 2
-	case age > stepShrinksAbove:
-		step /= 2
+		age = stepAim
 	}
-	return max(min(max(step, def.MinStep), def.MaxStep), i.opts.ahead())
+	return max(def.NextStep(step, age, stepAim), i.opts.ahead())
 }
 
 // allocate takes a segment from the store and checks it: it must lie above all that
@@ -87,38 +86,24 @@ func (i *Issuer) allocate(ctx context.Context, n int64) (hapax.Grant, error) {
 	i.mu.Lock()
 	// From before the call: Redis may give numbers of a later segment meanwhile, beside which this one would
 	// look like a loss.
-	known := max(i.mark, i.seen.Load()+1)
+	known := i.mark
+	if seen := i.seen.Load(); seen > 0 {
+		known = max(known, seen+1)
+	}
 	i.mu.Unlock()
 	if err := i.identify(ctx); err != nil {
 		return hapax.Grant{}, err
 	}
 	began := time.Now()
-	a, err := i.store.Allocate(ctx, i.tag, n, "")
-	notFound := hapax.CodeOf(err) == hapax.ErrTagNotFound.Code()
-	switch {
-	// As in a hapax.Segment: to make it anew would have others begin at its start.
-	case notFound && known > 1:
-		return hapax.Grant{}, fmt.Errorf("%w: it does not know tag %q, which was used up to %d here", hapax.ErrStoreRolledBack, i.tag, known-1)
-	case notFound: // its first use
-		var def hapax.Tag
-		if def, err = i.opts.definition(i.tag); err == nil {
-			_, err = i.store.CreateTag(ctx, def, hapax.CreateFirstUse)
-		}
-		if err == nil || hapax.CodeOf(err) == hapax.ErrTagExists.Code() {
-			a, err = i.store.Allocate(ctx, i.tag, n, "")
-		}
-	}
-	if err != nil {
-		return hapax.Grant{}, err
-	}
+	a, err := hapax.Allocate(ctx, i.store, hapax.AllocateRequest{Tag: i.tag, N: n, Mark: known, Create: &i.create, Observer: i.opts.Observer})
 	g := a.Grant
 	switch {
-	case g.Lo < 1 || g.Len() <= 0 || g.Hi > hapax.MaxMark:
+	case err != nil:
+		return g, err
+	case g.Lo < 1: // the cursor begins below it
 		return g, fmt.Errorf("%w: tag %q: the store granted [%d, %d)", hapax.ErrStoreCorrupt, i.tag, g.Lo, g.Hi)
 	case a.Tag.Delta != 1:
 		return g, &hapax.ValueError{Field: "delta", Value: a.Tag.Delta, Allowed: "1 for a tag that Redis counts", Err: hapax.ErrInvalidArgument}
-	case g.Lo < known:
-		return g, fmt.Errorf("%w: tag %q: the store granted [%d, %d), but numbers up to %d are taken; raise the tag's floor above that", hapax.ErrStoreRolledBack, i.tag, g.Lo, g.Hi, known-1)
 	}
 	i.mu.Lock()
 	i.mark, i.def = max(i.mark, g.Hi), a.Tag

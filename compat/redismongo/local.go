@@ -17,11 +17,6 @@ func (o Options) segment() hapax.SegmentOptions {
 	return hapax.SegmentOptions{Start: o.Start, Step: o.Step, MinStep: o.MinStep, MaxStep: o.MaxStep, Observer: o.Observer}
 }
 
-// definition returns the tag as its first use makes it.
-func (o Options) definition(tag string) (hapax.Tag, error) {
-	return hapax.Tag{Name: tag, Start: o.Start, Step: o.Step, MinStep: o.MinStep, MaxStep: o.MaxStep}.WithDefaults()
-}
-
 // InMemory returns an issuer for programs that have neither Redis nor a store: it
 // counts from Options.Start in this process's memory. Its numbers are unique within
 // the issuer's own life. A second issuer, another process and a restart issue the
