@@ -11,7 +11,7 @@
 // and beside it what keeps numbers apart: srv, the server process and its history
 // of replication that the segment was given to; ncur and nmax, the segment that
 // comes next; store, whose segments these are; load and until, the server that is fetching a
-// segment; at, when the last one was fetched. One script takes numbers, the other
+// segment; at, when the last one was fetched, unless it is the cursor's first. One script takes numbers, the other
 // installs a segment; where scripts are not allowed, transactions do the same.
 //
 // # Why no number appears twice

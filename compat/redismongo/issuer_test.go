@@ -159,6 +159,29 @@ func TestStepAdapts(t *testing.T) {
 	b.unique()
 }
 
+// The second segment is fetched when a part of the first is used: that says nothing yet of how long a
+// whole one lasts.
+func TestSecondSegmentIsLikeTheFirst(t *testing.T) {
+	for name, withoutEval := range map[string]bool{"scripts": false, "transactions": true} {
+		t.Run(name, func(t *testing.T) {
+			rdb := connect(t, testservers.Redis(t, forgets...))
+			i := issuer(t, rdb, memstore.New(), redismongo.Options{Step: 10, MaxStep: 80, WithoutEval: withoutEval})
+			b := &book{t: t}
+			for _, want := range []int{10, 20} { // the second lasted for less than 20 minutes
+				b.rising(2, i)
+				patience.Until(t, "the next segment", func() bool { return rdb.HExists(t.Context(), "hapax:seq:{orders}", "nmax").Val() })
+				next := rdb.HMGet(t.Context(), "hapax:seq:{orders}", "ncur", "nmax").Val()
+				before, _ := strconv.Atoi(next[0].(string))
+				last, _ := strconv.Atoi(next[1].(string))
+				if last-before != want {
+					t.Fatalf("after %d numbers, the next segment has %d, want %d", len(b.all), last-before, want)
+				}
+				b.rising(8, i)
+			}
+		})
+	}
+}
+
 // TestLargeNumbers crosses the powers of ten and of two where Lua's numbers lose.
 // The reserve is there whenever the next segment is due, whatever bounds the step has.
 func TestReserve(t *testing.T) {

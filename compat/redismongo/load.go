@@ -59,8 +59,8 @@ func (i *Issuer) fetch(f fetching, right string) error {
 }
 
 // nextStep returns how many numbers to ask for where the latest segment had step of them and is so old;
-// 0 stands for the tag's own step. A hash that does not say how old its segment is was written by
-// somebody else: then the step stays.
+// 0 stands for the tag's own step. A hash does not say how old a cursor's first segment is, or was written
+// by somebody else: then the step stays.
 //
 // The rule is that of a hapax.Segment but for two things, since processes share the step. How long callers
 // waited does not count: Redis bounds the rate. An edited step counts by its bounds alone: processes

@@ -213,7 +213,8 @@ if ARGV[3] == '' then return {'ok'} end
 local srv, cur, max, nmax = unpack(redis.call('HMGET', key, 'srv', 'cur', 'max', 'nmax'))
 local top = nmax or max
 if top and minus(ARGV[3], top) < 0 then return {'low', top} end
-redis.call('HSET', key, 'at', string.format('%.0f', now))
+-- A cursor's first segment is followed when a part of it is used: that time says nothing of a whole one.
+if srv == server then redis.call('HSET', key, 'at', string.format('%.0f', now)) else redis.call('HDEL', key, 'at') end
 if ARGV[6] ~= '' then redis.call('HSET', key, 'store', ARGV[6]) end
 if srv == server and cur and max and minus(max, cur) > 0 then
   redis.call('HSET', key, 'ncur', ARGV[3], 'nmax', ARGV[4])

@@ -275,7 +275,11 @@ func (h hash) install(in installing) (top string, c change) {
 	if known := cmp.Or(max(h.nmax, 0), h.max); in.grant.Lo-1 < known {
 		return strconv.FormatInt(known, 10), c
 	}
-	c.put("at", h.now)
+	if h.srv == h.server {
+		c.put("at", h.now)
+	} else {
+		c.del = append(c.del, "at") // see installScript
+	}
 	if in.store != "" {
 		c.put("store", in.store)
 	}
