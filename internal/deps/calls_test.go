@@ -205,8 +205,8 @@ var lengths = []struct {
 	most length
 }{
 	{"a number in hand", length{3, 3, 0}},
-	{"the first number of a new tag", length{44, 14, 5}},
-	{"the opening of a tag", length{48, 15, 5}},
+	{"the first number of a new tag", length{42, 14, 3}},
+	{"the opening of a tag", length{46, 14, 4}},
 }
 
 // walk returns the length of a picture's way.

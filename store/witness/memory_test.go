@@ -3,10 +3,12 @@ package witness
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -113,13 +115,13 @@ func TestWritesOnce(t *testing.T) {
 	}
 	c.know(func(b *record) { b.Joins = 9 })
 	before := syncs()
-	if _, err := w.writes.Do(t.Context(), struct{}{}); err != nil || syncs() != before {
+	if err := w.flush(); err != nil || syncs() != before {
 		t.Errorf("a change that is durable is written again: %v", err)
 	}
 	if err := errors.Join(w.enter(func(b *record) error { b.Joins = 10; return nil }), w.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.writes.Do(t.Context(), struct{}{}); !errors.Is(err, hapax.ErrClosed) || w.Failed() != nil {
+	if err := w.flush(); !errors.Is(err, hapax.ErrClosed) || w.Failed() != nil {
 		t.Errorf("a change that was under way: %v", err)
 	}
 	if err := w.commit(func(b *record) error { b.Joins = 99; return nil }); !errors.Is(err, hapax.ErrClosed) || w.rows().Joins == 99 {
@@ -128,6 +130,83 @@ func TestWritesOnce(t *testing.T) {
 	if err := (&Witness{}).findCopied("\x00"); !errors.Is(err, hapax.ErrWitnessFailed) {
 		t.Errorf("a lock that is not there: %v", err)
 	}
+}
+
+// Changes that come during a write share the next one, and what becomes of it.
+func TestWritesAreShared(t *testing.T) {
+	const many = 20
+	for name, v := range map[string]struct {
+		disk  func(logFile) logFile
+		syncs int
+		want  error
+	}{
+		"a sound disk": {func(f logFile) logFile { return f }, 1, nil},
+		"a full disk":  {func(f logFile) logFile { return full{f} }, 0, syscall.ENOSPC},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, err := OpenFile(filepath.Join(t.TempDir(), "witness"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				slow := syncing{w.log.file, make(chan struct{}), make(chan struct{})}
+				was := w.log.file
+				w.log.file = slow
+				errs := make(chan error, many)
+				first := make(chan error, 1)
+				go func() { first <- mark(w, "tag/first", Pair{1, 1}) }()
+				<-slow.begun
+				for i := range many {
+					go func() { errs <- mark(w, fmt.Sprint("tag/", i), Pair{1, 1}) }()
+				}
+				synctest.Wait()
+				syncs := CountSyncs(w)
+				w.log.file = v.disk(was) // the first goes on with its own
+				close(slow.may)
+				if err := <-first; err != nil {
+					t.Error(err)
+				}
+				for range many {
+					if err := <-errs; !errors.Is(err, v.want) {
+						t.Errorf("a change that shared a write: %v, want %v", err, v.want)
+					}
+				}
+				if n := syncs(); n != v.syncs {
+					t.Errorf("%d syncs, want %d", n, v.syncs)
+				}
+				// What was refused is not lost.
+				err = errors.Join(mark(w, "tag/last", Pair{1, 1}), w.Close())
+				said, errRead := Read(w.log.path)
+				if err != nil || errRead != nil || len(said.said.Lines) != many+2 {
+					t.Errorf("the file has %d lines, want %d; %v, %v", len(said.said.Lines), many+2, err, errRead)
+				}
+			})
+		})
+	}
+}
+
+// The end waits for a write that is under way.
+func TestClosesAfterAWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, err := OpenFile(filepath.Join(t.TempDir(), "witness"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		slow := syncing{w.log.file, make(chan struct{}), make(chan struct{})}
+		w.log.file = slow
+		wrote, closed := make(chan error, 1), make(chan error, 1)
+		go func() { wrote <- mark(w, "tag/t", Pair{1, 1}) }()
+		<-slow.begun
+		go func() { closed <- w.Close() }()
+		synctest.Wait()
+		if len(closed) > 0 {
+			t.Error("it is closed during a write")
+		}
+		close(slow.may)
+		if err := errors.Join(<-wrote, <-closed); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // That a store is retired stays the reason, whatever is found after it; another retirement takes its place.

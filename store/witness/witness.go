@@ -1,12 +1,10 @@
 package witness
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -14,7 +12,6 @@ import (
 	"sync"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/internal/batch"
 	"github.com/hapax-id/hapax/internal/durable"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/internal/fileid"
@@ -27,16 +24,17 @@ import (
 type Witness struct {
 	shutOnce func() error // shut, with its result for every later call
 
-	writes *batch.Batch[struct{}, struct{}] // of noted to log, one at a time
-	log    *log                             // the durable part
+	turn chan struct{} // full while a caller writes to log, and no other may; taken before mu
+	log  *log          // the durable part
 
-	mu     sync.Mutex // guards the fields below; not held during I/O
-	state  record
-	noted  record // changes that the next write makes durable
-	owed   bool   // a caller waits until they are
-	closed bool
-	failed error // why the last change could not be made durable
-	make   bool  // a store may be made in place of the one that was lost
+	mu      sync.Mutex // guards the fields below; not held during I/O
+	state   record
+	noted   record // changes that the next write makes durable
+	entered int64  // changes that a caller wants to be durable
+	written int64  // up to which of them the last write was for
+	closed  bool
+	failed  error // why the last write could not be made durable
+	make    bool  // a store may be made in place of the one that was lost
 }
 
 // A record is a witness's knowledge, or a change of it.
@@ -226,8 +224,7 @@ func openOn(path string, disk durable.Disk) (*Witness, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Witness{log: log, state: state, noted: newRecord(), failed: full}
-	w.writes = batch.New(batch.Options[struct{}, struct{}]{Trip: w.write, Most: math.MaxInt, Left: errLeft, Closed: errWitnessClosed()})
+	w := &Witness{turn: make(chan struct{}, 1), log: log, state: state, noted: newRecord(), failed: full}
 	w.shutOnce = sync.OnceValue(w.shut)
 	if err := w.findCopied(path + lockSuffix); err != nil && !durable.IsFull(err) {
 		return nil, errors.Join(err, w.Close())
@@ -414,7 +411,8 @@ func (w *Witness) shut() error {
 	w.mu.Lock()
 	w.closed = true
 	w.mu.Unlock()
-	w.writes.Close()
+	w.turn <- struct{}{}
+	defer func() { <-w.turn }()
 	return w.log.close()
 }
 
@@ -435,9 +433,37 @@ func (w *Witness) commit(change func(b *record) error) error {
 	return w.flush()
 }
 
-// flush makes durable what was entered, in that order.
+// flush makes durable what was entered, in that order. Of the callers that wait for a write, the first
+// makes the next one for all of them.
 func (w *Witness) flush() error {
-	_, err := w.writes.Do(context.Background(), struct{}{})
+	w.mu.Lock()
+	mine := w.entered
+	w.mu.Unlock()
+	w.turn <- struct{}{}
+	defer func() { <-w.turn }()
+	return w.write(mine)
+}
+
+// write makes durable what was noted, unless another caller's write was for mine, too. The caller
+// has the turn.
+func (w *Witness) write(mine int64) error {
+	w.mu.Lock()
+	change, all, failed := w.noted, w.entered, w.failed
+	done, closed := w.written >= mine, w.closed
+	if !done && !closed {
+		w.noted = newRecord()
+	}
+	w.mu.Unlock()
+	switch {
+	case done: // all that failed with that write are told so: the next one writes everything
+		return failed
+	case closed:
+		return errWitnessClosed()
+	}
+	err := w.persist(change)
+	w.mu.Lock()
+	w.written, w.failed = all, err
+	w.mu.Unlock()
 	return err
 }
 
@@ -462,7 +488,7 @@ func (w *Witness) enter(change func(b *record) error) error {
 		return err
 	}
 	w.addLocked(one)
-	w.owed = true
+	w.entered++
 	return nil
 }
 
@@ -479,23 +505,6 @@ func (w *Witness) addLocked(one record) {
 	// At once, and before it is durable: a comparison must never know less than a call under way.
 	w.state.merge(one)
 	w.noted.join(one)
-}
-
-// write makes durable what was noted, for callers that have noted it.
-func (w *Witness) write(_ context.Context, callers []struct{}) ([]struct{}, error) {
-	w.mu.Lock()
-	change, owed, failed := w.noted, w.owed, w.failed
-	w.noted, w.owed = newRecord(), false
-	w.mu.Unlock()
-	// The write before may have taken a change whose caller had not come yet.
-	if !owed && failed == nil {
-		return callers, nil
-	}
-	err := w.persist(change)
-	w.mu.Lock()
-	w.failed = err
-	w.mu.Unlock()
-	return callers, err
 }
 
 // persist appends a change, or rewrites the log when it has grown too long or an
