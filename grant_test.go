@@ -33,6 +33,55 @@ func TestDropBurnsWhatWasFetchedAhead(t *testing.T) {
 	})
 }
 
+// What a call of NextN has got goes with the rest, if Drop is called while it waits for more.
+func TestDropTakesWhatACallHas(t *testing.T) {
+	for name, way := range map[string]func(s *hapax.Segment) func(context.Context, []hapax.ID) (int, error){
+		"issuer": func(s *hapax.Segment) func(context.Context, []hapax.ID) (int, error) { return s.NextN },
+		"lane":   func(s *hapax.Segment) func(context.Context, []hapax.ID) (int, error) { return s.Lane().NextN },
+	} {
+		bubble(t, name, func(t *testing.T) {
+			store := storetest.NewFaults(memstore.New())
+			s := newSegment(t, store, hapax.SegmentOptions{Clock: newTestClock(), Step: 10, MaxStep: 10})
+			take := way(s)
+			store.Inject(func(op storetest.Op) storetest.Fault {
+				if op.Method == "Allocate" {
+					return storetest.Fault{Fail: hapax.ErrStoreUnavailable}
+				}
+				return storetest.Fault{}
+			})
+			if _, err := take(t.Context(), make([]hapax.ID, 1)); err != nil {
+				t.Fatal(err)
+			}
+			ids := make([]hapax.ID, 15)
+			ended := make(chan error, 1)
+			go func() {
+				n, err := take(t.Context(), ids)
+				if err == nil && n != len(ids) {
+					err = fmt.Errorf("%d numbers, want %d", n, len(ids))
+				}
+				ended <- err
+			}()
+			time.Sleep(5 * time.Second) // it waits
+			for range 2 {
+				s.Drop()
+			}
+			store.Inject(nil)
+			if err := <-ended; err != nil {
+				t.Fatal(err)
+			}
+			for i, id := range ids {
+				if want := hapax.ID(11 + i); id != want {
+					t.Fatalf("the call gives %v; want 11 to 25: what it had before is dropped", ids)
+				}
+			}
+			// What a lane had counts as issued.
+			if st := s.Stats(); name == "issuer" && (st.Issued != 16 || st.Burnt != 9) {
+				t.Errorf("%d are issued, %d burnt; want 16, 9", st.Issued, st.Burnt)
+			}
+		})
+	}
+}
+
 // A tag that the store has forgotten is not made anew by an issuer that has used
 // it.
 func TestForgottenTagIsNotMadeAnew(t *testing.T) {

@@ -58,6 +58,8 @@ type spares struct {
 	// turn changes when every lane has to look at its block again. All lanes read it
 	// for each number.
 	turn atomic.Int64
+	// drops counts those turns that took away what calls had, too.
+	drops atomic.Int64
 
 	mu     sync.Mutex // guards blocks; never held while waiting
 	blocks []block
@@ -122,6 +124,7 @@ func (l *Lane) NextN(ctx context.Context, dst []ID) (n int, err error) {
 			return 0, err
 		}
 	}
+	drops := l.source.spareBlocks().drops.Load()
 	n = int(min(l.left(), int64(len(dst))))
 	fillSteps(dst[:n], l.id, l.step)
 	l.id += ID(n) * l.step
@@ -130,11 +133,16 @@ func (l *Lane) NextN(ctx context.Context, dst []ID) (n int, err error) {
 		more, err = l.NextN(ctx, dst[n:])
 		n += more
 	}
-	if n == len(dst) || err != nil {
-		return n, err
+	for n < len(dst) && err == nil {
+		var more int
+		more, err = l.source.NextN(ctx, dst[n:])
+		if now := l.source.spareBlocks().drops.Load(); now != drops {
+			copy(dst, dst[n:n+more]) // what the lane had was dropped while it waited
+			n, drops = 0, now
+		}
+		n += more
 	}
-	more, err := l.source.NextN(ctx, dst[n:])
-	return n + more, err
+	return n, err
 }
 
 // All issues numbers until the loop ends, or with an error, which comes last.

@@ -244,11 +244,19 @@ func (s *Segment) admit(r *segment, n, limit int64) bool {
 	return true
 }
 
-// NextN fills dst with numbers in ascending order. See [Issuer].
+// NextN fills dst with numbers in ascending order. See [Issuer]. Of what it had when Drop was called
+// while it waited for more, nothing is in dst.
 func (s *Segment) NextN(ctx context.Context, dst []ID) (int, error) {
-	done := 0
+	done, drops := 0, s.spares.drops.Load()
 	for done < len(dst) {
 		r, lo, n, err := s.claim(ctx, 1, int64(len(dst)-done))
+		if now := s.spares.drops.Load(); now != drops {
+			s.mu.Lock()
+			s.past.issued -= int64(done)
+			s.past.burnt += int64(done)
+			s.mu.Unlock()
+			done, drops = 0, now
+		}
 		if err != nil {
 			return done, err
 		}
@@ -471,11 +479,12 @@ func (s *Segment) Stats() SegmentStats {
 }
 
 // Drop burns what is granted and not issued, so that the next call waits for the
-// store. It is for those who learn that the grants must not be used any more, and for machines resumed from
+// store; so does a call of NextN that waits already, with what it has. It is for those who learn that the grants must not be used any more, and for machines resumed from
 // one image: a Segment, unlike a [Snowflake], notices no sleep, and both would issue what was in hand.
 func (s *Segment) Drop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.spares.drops.Add(1)
 	s.retireLocked(s.cur.Load())
 	s.cur.Store(noSegment())
 	if s.next != nil {

@@ -124,6 +124,7 @@ type lease struct {
 	inner *hapax.Segment
 	until atomic.Int64  // end of the validity, since Client.began
 	term  atomic.Int64  // its length, when it was last told
+	ended atomic.Bool   // given up, and nothing was leased or renewed since
 	asked time.Duration // when renewal was last due; used by watch alone
 }
 
@@ -158,6 +159,7 @@ func asleep() time.Duration {
 func (l *lease) extend(began, validFor time.Duration) {
 	l.term.Store(int64(validFor))
 	l.until.Store(int64(began + validFor))
+	l.ended.Store(false)
 }
 
 // isDue reports whether it is time to renew.
@@ -166,11 +168,14 @@ func (l *lease) isDue(now time.Duration) bool {
 	return now-l.asked >= every
 }
 
-// giveUp burns the numbers that are left.
+// giveUp burns the numbers that are left, and those that a call has which waits for more.
 func (l *lease) giveUp() {
+	left := l.inner.Stats().Remaining > 0
 	// Once: while no server answers, this comes by each second.
-	if l.inner.Stats().Remaining > 0 {
+	if !l.ended.Swap(true) || left {
 		l.inner.Drop()
+	}
+	if left {
 		l.dropped.Add(1)
 	}
 }

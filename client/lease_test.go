@@ -119,6 +119,81 @@ func TestValidityCountsSleep(t *testing.T) {
 	})
 }
 
+// awayServer leases ten numbers at a time, and none while it is away.
+type awayServer struct {
+	slowServer
+
+	away atomic.Bool
+	mark atomic.Int64
+}
+
+func (s *awayServer) Allocate(context.Context, *hapaxv1.AllocateRequest) (*hapaxv1.AllocateResponse, error) {
+	if s.away.Load() {
+		return nil, hapax.ErrStoreUnavailable
+	}
+	tag, err := hapax.Tag{Name: "t", Step: 10, MaxStep: 10}.WithDefaults()
+	lo := s.mark.Add(10) - 9
+	return &hapaxv1.AllocateResponse{Grant: wire.NewGrant(hapax.Grant{Lo: lo, Hi: lo + 10}), Tag: wire.NewTag(tag), ValidFor: durationpb.New(s.validFor), Key: "k", From: lo}, err
+}
+
+func (s *awayServer) Renew(ctx context.Context, r *hapaxv1.RenewRequest) (*hapaxv1.RenewResponse, error) {
+	if s.away.Load() {
+		return nil, hapax.ErrStoreUnavailable
+	}
+	return s.slowServer.Renew(ctx, r)
+}
+
+// TestValidityEndsAmidACall: a call that has taken all that is leased, and waits for more, gives nothing of it once
+// its validity is over; and it does where a server comes back before that.
+func TestValidityEndsAmidACall(t *testing.T) {
+	for name, c := range map[string]struct {
+		away  time.Duration
+		gives bool // what it had
+	}{
+		"back in time": {5 * time.Second, true},
+		"too late":     {20 * time.Second, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cl, err := newClient(Options{Timeout: time.Minute}, []string{"http://127.0.0.1:1"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer cl.Close()
+				srv := &awayServer{slowServer: slowServer{storeID: "right", validFor: 10 * time.Second}}
+				cl.servers[0].lease = srv
+				s, err := cl.Segment(t.Context(), "t", hapax.SegmentOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				cl.children.Go(cl.watch)
+				last, err := s.Next(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				for range 2 { // it ends more than once
+					synctest.Wait() // for what is fetched ahead
+					srv.away.Store(true)
+					first, ids, ended := last+1, make([]hapax.ID, 45), make(chan error, 1)
+					if !c.gives {
+						first = hapax.ID(srv.mark.Load()) + 1
+					}
+					go func() {
+						_, err := s.NextN(t.Context(), ids)
+						ended <- err
+					}()
+					time.Sleep(c.away)
+					srv.away.Store(false)
+					if err := <-ended; err != nil || ids[0] != first || ids[44] != first+44 {
+						t.Errorf("%v, %v; want 45 from %d", ids, err, first)
+					}
+					last = ids[44]
+				}
+			})
+		})
+	}
+}
+
 // shortServer sends one number, however many it is asked for.
 type shortServer struct {
 	hapaxv1connect.IssueServiceClient
