@@ -73,6 +73,9 @@ func (g *Guarded) joinTimeout() time.Duration {
 func (g *Guarded) turn() {
 	g.mu.Lock()
 	state := g.state
+	if state == Serving {
+		g.healing = 0
+	}
 	g.mu.Unlock()
 	var err error
 	switch state {
@@ -81,7 +84,7 @@ func (g *Guarded) turn() {
 	case Joining:
 		err = g.within(g.joinTimeout(), g.join)
 	case Fenced, Refusing:
-		err = g.within(g.opts.Timeout, g.heal) // the part done by then is not done again
+		err = g.healTurn()
 	}
 	g.seeIfGone(err)
 	if state == Serving || state == Joining {
@@ -104,6 +107,33 @@ func (g *Guarded) turn() {
 	}
 	g.mu.Unlock()
 	g.tell()
+}
+
+// healTimeouts bounds one turn towards healing, in time-outs of a call.
+const healTimeouts = 16
+
+// healTurn takes one turn towards healing. A decision is many calls, the more the further away the store is and
+// the more pools and tags it has, and what they have read is of no use to the next turn: where the time was
+// over, that one has twice as much. One in which nothing answered tells nothing of that.
+func (g *Guarded) healTurn() error {
+	limit, over := g.joinTimeout(), false
+	g.mu.Lock()
+	limit, g.answers = max(limit, g.healing), false
+	g.mu.Unlock()
+	err := g.within(limit, func(ctx context.Context, s store) error {
+		err := g.heal(ctx, s)
+		over = err != nil && ctx.Err() != nil
+		return err
+	})
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case !g.answers:
+		g.healing = 0
+	case over:
+		g.healing = min(2*limit, healTimeouts*g.opts.Timeout)
+	}
+	return err
 }
 
 // noteFailure notes how a turn towards healing ended. A failure of more than the way to the

@@ -231,6 +231,7 @@ type link struct {
 	down     bool
 	hangs    bool          // calls on handles that are open neither answer nor fail
 	trip     time.Duration // of a round trip
+	back     time.Duration // of an answer, besides
 	primary  string
 	wrap     func(*conn) driver.Store
 	opens    func() error // called before a handle is opened
@@ -290,6 +291,13 @@ func (l *link) setWrap(wrap func(*conn) driver.Store) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.wrap = wrap
+}
+
+// setAway has every round trip take so long from now on, half of it until the store is asked.
+func (l *link) setAway(d time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.trip, l.back = d/2, d-d/2
 }
 
 // setBefore has a function called before each call from now on.
@@ -359,8 +367,9 @@ func (l *link) travel(ctx context.Context, d time.Duration) error {
 
 func (c *conn) after(op string) error {
 	c.link.mu.Lock()
-	lose := c.link.lose
+	lose, back := c.link.lose, c.link.back
 	c.link.mu.Unlock()
+	time.Sleep(back)
 	if lose != nil {
 		return lose(op)
 	}

@@ -67,6 +67,8 @@ type Guarded struct {
 	gone     bool          // no store was found where this node's was, in the last turn
 	goneAt   time.Duration // since when
 	hindered error         // keeps the node from its part in healing, and does not pass with time alone
+	healing  time.Duration // how long a turn towards healing may take, where that has proved longer; see healTurn
+	answers  bool          // the store has answered in the last of them
 
 	attempts int           // to register, each of which has a row of its own
 	long     bool          // a survey takes longer than a turn may

@@ -144,7 +144,7 @@ func (g *Guarded) heal(ctx context.Context, s store) error {
 		return err
 	}
 	g.mu.Lock()
-	g.shared = s.Shared()
+	g.shared, g.answers = s.Shared(), true
 	wrong := errors.Is(g.cause, errOther)
 	g.mu.Unlock()
 	switch {
@@ -426,13 +426,15 @@ func (g *Guarded) askAndDecide(ctx context.Context, s store, f *Fence, raw []byt
 		g.fenceRaw, g.fenceAt = string(raw), now
 	}
 	met := now-max(g.seenAt, g.beats.dialledAt()) >= wait
-	still := now - g.fenceAt
+	still, patience := now-g.fenceAt, 2*max(wait, g.healing)
 	g.mu.Unlock()
 	mine := f.Healer == g.run
 	switch {
 	case !met: // every living node has the time to find the loss first, so that its evidence is asked for
 		return nil
-	case f.Ask == "", !mine && still > 2*wait: // the healer is gone; another takes its place, lest the fleet stands still
+	// The healer is gone; another takes its place, lest the fleet stands still. A process whose own turns have
+	// proved too short leaves another one's as much time, or each would take the other's place for ever.
+	case f.Ask == "", !mine && still > patience:
 		next := *f
 		next.Ask, next.Healer, next.Raised, next.Missing, next.More = rand.Text(), g.run, "", nil, 0
 		return g.swapFence(ctx, s, raw, &next)

@@ -96,6 +96,67 @@ func TestPresides(t *testing.T) {
 	}
 }
 
+// A dozing store answers who it is, unless it is mute, and nothing else.
+type dozing struct {
+	*counted
+	mute *bool
+}
+
+func (d dozing) StoreID(ctx context.Context) (string, error) {
+	if *d.mute {
+		<-ctx.Done()
+		return "", ctx.Err()
+	}
+	return d.counted.StoreID(ctx)
+}
+
+func (d dozing) Row(ctx context.Context, table, name string) ([]byte, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// A turn towards healing that was too short is followed by longer ones, within a bound, where the store answers;
+// the process leaves another that presides as much time. A store that does not answer takes no more than a call.
+func TestTurnsTowardsHealing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _, _ := lostScene(t)
+		c.put(driver.TableGuard, rowReplaces+"before", nil)
+		mute := false
+		c.hasStore(dozing{c.store, &mute})
+		takes := func(want time.Duration) {
+			t.Helper()
+			began := c.g.now()
+			if err := c.g.healTurn(); err == nil || c.g.now()-began != want {
+				t.Errorf("a turn takes %v: %v; want %v", c.g.now()-began, err, want)
+			}
+		}
+		for _, want := range []time.Duration{1, 2, 4, 8, 16, 16} {
+			takes(want * c.g.opts.Timeout)
+		}
+		long := c.g.healing
+		mute = true
+		takes(long)
+		takes(c.g.opts.Timeout)
+
+		for _, still := range []time.Duration{2 * long, 2*long + 1} {
+			c.g.healing = long
+			f, raw := c.fence(Fence{Ask: "A", Healer: "other"})
+			c.g.seenAt, c.g.fenceRaw, c.g.fenceAt = c.g.now()-2*still, string(raw), c.g.now()-still
+			c.g.beats.dialled = c.g.now() - 2*still
+			if err := c.g.askAndDecide(t.Context(), c.store, f, raw); err != nil {
+				t.Fatal(err)
+			}
+			if asks := c.standing().Ask != "A"; asks != (still > 2*long) {
+				t.Errorf("another presides and stands still for %v: it asks itself: %v", still, asks)
+			}
+		}
+		c.g.state = Serving
+		if c.g.turn(); c.g.healing != 0 {
+			t.Errorf("a process that serves gives a turn towards healing %v", c.g.healing)
+		}
+	})
+}
+
 var missingB = Node{Row: rowOf(2, "B"), Name: "b", Address: "at-b", State: "missing", Grants: 9}
 
 // A decision raises the lines, counts the joins, is recorded with its evidence, leaves

@@ -182,3 +182,35 @@ func TestDistantStoreIsJoined(t *testing.T) {
 		}
 	})
 }
+
+// A fleet that is so far away that a decision takes longer than a call may is healed all the same, also where its
+// processes have started since and have not measured the distance.
+func TestHealsFarAway(t *testing.T) {
+	for _, starts := range []bool{false, true} {
+		t.Logf("the processes have started since: %t", starts)
+		world(t, func(t *testing.T, f *fleet) {
+			nodes := []*machine{f.start("a"), f.start("b"), f.start("c")}
+			for _, m := range nodes {
+				m.link.setAway(450 * time.Millisecond)
+			}
+			f.serve(2*time.Minute, nodes...)
+			time.Sleep(time.Minute)
+			backup := f.store.Snapshot()
+			time.Sleep(20 * time.Second)
+			nodes[0].must("t", 10)
+			f.store.Restore(backup)
+			f.until("a fence", func() bool { return f.standing() != nil })
+			time.Sleep(10 * time.Second) // all have found the loss
+			for _, m := range nodes {
+				if starts {
+					m.crash()
+					m.start()
+					m.link.setAway(450 * time.Millisecond)
+				}
+			}
+			for _, m := range nodes {
+				m.within(2 * time.Minute)
+			}
+		})
+	}
+}
