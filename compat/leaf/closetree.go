@@ -69,10 +69,30 @@ func CloseTree(ctx context.Context, t *Tree, store string) (from int64, err erro
 		if err != nil {
 			return 0, err
 		}
-		if _, err := t.session.Create(ctx, t.forever+"/"+closedName, raw, 0); err != nil && !errors.Is(err, zk.ErrNodeExists) {
+		if err := t.close(ctx, raw); err != nil {
 			return 0, err
 		}
 	}
+}
+
+// close makes the node that closes the tree, unless there is one. Its own version begins anew with each,
+// so that forever's, which nobody else writes, tells one from another.
+func (t *Tree) close(ctx context.Context, raw []byte) error {
+	if _, err := t.session.Create(ctx, t.forever, []byte{}, 0); err != nil && !errors.Is(err, zk.ErrNodeExists) {
+		return err
+	}
+	above, err := t.session.Get(ctx, t.forever)
+	if err != nil {
+		return err
+	}
+	_, err = keeper.Call(ctx, t.session, func(conn *zk.Conn) ([]zk.MultiResponse, error) {
+		return conn.Multi(&zk.SetDataRequest{Path: t.forever, Data: above.Raw, Version: above.Version},
+			&zk.CreateRequest{Path: t.forever + "/" + closedName, Data: raw, Acl: zk.WorldACL(zk.PermAll)})
+	})
+	if errors.Is(err, zk.ErrNodeExists) || errors.Is(err, zk.ErrBadVersion) {
+		return nil
+	}
+	return t.session.Fail(ctx, err)
 }
 
 // firstFree returns the first worker ID above those of all nodes.
@@ -89,16 +109,20 @@ func firstFree(names []string) (first int64) {
 type closing struct {
 	closedNode
 
-	closed  bool
-	version int32
+	closed         bool
+	version, above int32 // of the node, and of forever
 }
 
 func (t *Tree) closing(ctx context.Context) (at closing, err error) {
+	above, err := t.session.Get(ctx, t.forever) // first: if another node is there by now, it is older
+	if err != nil {
+		return at, err
+	}
 	c, err := t.session.Get(ctx, t.forever+"/"+closedName)
 	if err != nil || c.Raw == nil {
 		return at, err
 	}
-	at.closed, at.version = true, c.Version
+	at.closed, at.version, at.above = true, c.Version, above.Version
 	if err := json.Unmarshal(c.Raw, &at.closedNode); err != nil || at.From < 0 || at.From >= workerIDs {
 		return at, fmt.Errorf("%w: node %s/%s holds %.200q; want native_workers_from", hapax.ErrStoreCorrupt, t.forever, closedName, c.Raw)
 	}
@@ -145,16 +169,29 @@ func ReopenTree(ctx context.Context, t *Tree, store string) error {
 	return t.reopen(ctx, at)
 }
 
-// reopen removes the node that closes the tree, if it is as it was read: another store may have closed
-// it since.
+// reopen removes the node that closes the tree, if it is the one that was read: the tree may have been
+// opened and closed again since, also for another store.
 func (t *Tree) reopen(ctx context.Context, at closing) error {
-	_, err := keeper.Call(ctx, t.session, func(conn *zk.Conn) (struct{}, error) {
-		return struct{}{}, conn.Delete(t.forever+"/"+closedName, at.version)
+	_, err := keeper.Call(ctx, t.session, func(conn *zk.Conn) ([]zk.MultiResponse, error) {
+		return conn.Multi(&zk.CheckVersionRequest{Path: t.forever, Version: at.above}, &zk.DeleteRequest{Path: t.forever + "/" + closedName, Version: at.version})
 	})
-	if errors.Is(err, zk.ErrNoNode) {
+	switch {
+	case errors.Is(err, zk.ErrNoNode):
 		return nil
+	case errors.Is(err, zk.ErrBadVersion):
+		return fmt.Errorf("%w: the tree below %s was closed anew since it was looked at: repeat this if it is still to be opened", hapax.ErrInvalidArgument, t.forever)
 	}
 	return t.session.Fail(ctx, err)
+}
+
+// CheckStillClosed refuses a tree that is not closed any more for the store with that ID: another command
+// has opened it.
+func CheckStillClosed(ctx context.Context, t *Tree, store string) error {
+	at, err := t.closedFor(ctx, store)
+	if err == nil && !at.closed {
+		err = fmt.Errorf("%w: the tree below %s was opened by another command, such as --undo, meanwhile: repeat this if it is still to be moved", hapax.ErrInvalidArgument, t.forever)
+	}
+	return err
 }
 
 // errClosedTree is the error for a process that would take part in a tree that was moved.

@@ -183,3 +183,43 @@ func testCloseMeanwhile(t *testing.T, e *tree) {
 		}
 	}
 }
+
+// A command on its way back that was held up between its look at the tree and the deletion of the node does
+// not open a tree that was opened and closed anew meanwhile, for whichever store.
+func testReopenLate(t *testing.T, e *tree) {
+	look, err := leaf.OpenTree(t.Context(), e.url, leaf.TreeOptions{Name: "demo"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer look.Close()
+	const own = "S"
+	for _, next := range []string{own, "T"} {
+		if _, err := leaf.CloseTree(t.Context(), look, own); err != nil {
+			t.Fatal(err)
+		}
+		err := look.ReopenLate(t.Context(), own, func() {
+			err := leaf.ReopenTree(t.Context(), look, own)
+			if err == nil {
+				_, err = leaf.CloseTree(t.Context(), look, next)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		})
+		if !errors.Is(err, hapax.ErrInvalidArgument) || !strings.Contains(err.Error(), "closed anew") {
+			t.Errorf("closed anew for %s, and opened late: %v; want it refused", next, err)
+		}
+		if err := leaf.CheckStillClosed(t.Context(), look, next); err != nil {
+			t.Errorf("closed for %s: %v", next, err)
+		}
+		if err := leaf.ReopenTree(t.Context(), look, next); err != nil {
+			t.Fatal(err)
+		}
+		if err := leaf.CheckStillClosed(t.Context(), look, next); !errors.Is(err, hapax.ErrInvalidArgument) {
+			t.Errorf("opened again: %v; want it refused", err)
+		}
+	}
+	if worker, err := e.leafStart("10.0.0.1:1", -1); err != nil {
+		t.Errorf("after the way back: %d, %v", worker, err)
+	}
+}

@@ -16,3 +16,13 @@ func (t *Tree) ReuseLate(ctx context.Context, address string, names []string) (w
 	err = t.reuse(ctx, names)
 	return t.worker, err
 }
+
+// ReopenLate is ReopenTree of a command that was held up after it had looked at the tree.
+func (t *Tree) ReopenLate(ctx context.Context, store string, meanwhile func()) error {
+	at, err := t.closedFor(ctx, store)
+	if err != nil {
+		return err
+	}
+	meanwhile()
+	return t.reopen(ctx, at)
+}

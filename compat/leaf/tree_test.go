@@ -58,6 +58,7 @@ func TestTree(t *testing.T) {
 		"clock back":         testClockBack,
 		"closed":             testCloseTree,
 		"closed meanwhile":   testCloseMeanwhile,
+		"opened late":        testReopenLate,
 		"leaf's own pattern": testPattern,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -164,9 +164,9 @@ func moveTree(ctx context.Context, tree *leaf.Tree, to moves.Target, o mount.Mov
 	if !mayLease {
 		return nil, fmt.Errorf("%w: worker IDs cannot be carried over there", hapax.ErrNotSupported)
 	}
+	store := ""
 	if o.Apply { // first, so that the nodes are all that there will be
-		store, err := to.StoreID(ctx)
-		if err != nil {
+		if store, err = to.StoreID(ctx); err != nil {
 			return nil, err
 		}
 		if _, err := leaf.CloseTree(ctx, tree, store); err != nil {
@@ -182,7 +182,10 @@ func moveTree(ctx context.Context, tree *leaf.Tree, to moves.Target, o mount.Mov
 	}
 	progress, end := o.Bar("carrying worker IDs over")
 	defer end()
-	return all, leaf.ApplyWorkers(ctx, pool, Pool, workers, progress)
+	if err = leaf.ApplyWorkers(ctx, pool, Pool, workers, progress); err == nil {
+		err = leaf.CheckStillClosed(ctx, tree, store)
+	}
+	return all, err
 }
 
 // undo is the way back.
