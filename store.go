@@ -30,7 +30,7 @@ type Tag struct {
 	MinStep int64 // lower bound of the adaptive step; default Step
 	MaxStep int64 // upper bound of the adaptive step; default max(Step, DefaultMaxStep)
 	Mark    int64 // high-water mark: the next grant starts here; set by the store
-	Token   int64 // fencing token: raised by each hand-back and each healing; set by the store
+	Token   int64 // fencing token: raised by each hand-back, healing and CreateTombstone; set by the store
 
 	// Delta and Remainder choose which numbers of the line are issued: those
 	// that leave Remainder when divided by Delta; default all, 1 and 0. Frozen.
@@ -138,6 +138,14 @@ type CreateMode int
 const (
 	CreateFirstUse CreateMode = iota // a tombstone stays: ErrTagDeleted
 	CreateExplicit                   // a tombstone is revived, above its mark
+
+	// CreateTombstone makes the tag deleted, or renews the tombstone that is there, above its mark:
+	// its token grows.
+	CreateTombstone
+
+	// CreateFromToken revives a tombstone of which nothing was made since the tag's Token was
+	// read: else ErrLeaseLost, and ErrTagNotFound where there is none.
+	CreateFromToken
 )
 
 // A GrantKey is the secret of one grant: whoever shows it holds the grant. It is
@@ -193,7 +201,7 @@ type SegmentStore interface {
 	HandBack(ctx context.Context, a Allocation, next int64) error
 
 	// CreateTag creates a tag from a definition that WithDefaults has filled in,
-	// and returns it as stored. ErrTagExists, ErrTagDeleted, ErrKindMismatch.
+	// and returns it as stored. ErrTagExists, ErrTagDeleted, ErrKindMismatch, and what the mode says.
 	CreateTag(ctx context.Context, tag Tag, mode CreateMode) (Tag, error)
 }
 

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 	"unicode/utf8"
@@ -102,10 +103,19 @@ func (c *Client) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.Create
 		})
 		return tagOf(res.GetTag(), err)
 	}
+	req := &hapaxv1.CreateTagRequest{Tag: m, Tombstone: mode == hapax.CreateTombstone}
+	if mode == hapax.CreateFromToken {
+		req.FromToken = &tag.Token
+	}
 	res, err := call(ctx, c, single, func(ctx context.Context, s *server) (*hapaxv1.CreateTagResponse, error) {
-		return s.admin.CreateTag(ctx, &hapaxv1.CreateTagRequest{Tag: m})
+		return s.admin.CreateTag(ctx, req)
 	})
-	return tagOf(res.GetTag(), err)
+	made, err := tagOf(res.GetTag(), err)
+	if err == nil && req.Tombstone && !made.Deleted { // the build before the one that knows tombstones made a tag
+		_, err = c.DeleteTag(ctx, tag.Name)
+		err = errors.Join(fmt.Errorf("%w: the server is of an older build than this client, and makes no tombstone: update it first", hapax.ErrNotSupported), err)
+	}
+	return made, err
 }
 
 func tagOf(m *hapaxv1.Tag, err error) (hapax.Tag, error) {

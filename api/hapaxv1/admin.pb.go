@@ -226,7 +226,11 @@ type CreateTagRequest struct {
 	// The time zone of the code's periods, where its spec names none.
 	Zone string `protobuf:"bytes,3,opt,name=zone,proto3" json:"zone,omitempty"`
 	// The name of its strategy, which counts before the kind; empty for the kind's.
-	Strategy      string `protobuf:"bytes,4,opt,name=strategy,proto3" json:"strategy,omitempty"`
+	Strategy string `protobuf:"bytes,4,opt,name=strategy,proto3" json:"strategy,omitempty"`
+	// It is made deleted, or its tombstone is renewed: nothing is issued, and the token grows.
+	Tombstone bool `protobuf:"varint,5,opt,name=tombstone,proto3" json:"tombstone,omitempty"`
+	// A tombstone is revived only while its token is this; aborted otherwise.
+	FromToken     *int64 `protobuf:"varint,6,opt,name=from_token,json=fromToken,proto3,oneof" json:"from_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -287,6 +291,20 @@ func (x *CreateTagRequest) GetStrategy() string {
 		return x.Strategy
 	}
 	return ""
+}
+
+func (x *CreateTagRequest) GetTombstone() bool {
+	if x != nil {
+		return x.Tombstone
+	}
+	return false
+}
+
+func (x *CreateTagRequest) GetFromToken() int64 {
+	if x != nil && x.FromToken != nil {
+		return *x.FromToken
+	}
+	return 0
 }
 
 // A tag was created.
@@ -4210,12 +4228,16 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\x05after\x18\x01 \x01(\tR\x05after\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x05R\x05limit\"5\n" +
 	"\x10ListTagsResponse\x12!\n" +
-	"\x04tags\x18\x01 \x03(\v2\r.hapax.v1.TagR\x04tags\"w\n" +
+	"\x04tags\x18\x01 \x03(\v2\r.hapax.v1.TagR\x04tags\"\xc8\x01\n" +
 	"\x10CreateTagRequest\x12\x1f\n" +
 	"\x03tag\x18\x01 \x01(\v2\r.hapax.v1.TagR\x03tag\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\tR\x04code\x12\x12\n" +
 	"\x04zone\x18\x03 \x01(\tR\x04zone\x12\x1a\n" +
-	"\bstrategy\x18\x04 \x01(\tR\bstrategy\"4\n" +
+	"\bstrategy\x18\x04 \x01(\tR\bstrategy\x12\x1c\n" +
+	"\ttombstone\x18\x05 \x01(\bR\ttombstone\x12\"\n" +
+	"\n" +
+	"from_token\x18\x06 \x01(\x03H\x00R\tfromToken\x88\x01\x01B\r\n" +
+	"\v_from_token\"4\n" +
 	"\x11CreateTagResponse\x12\x1f\n" +
 	"\x03tag\x18\x01 \x01(\v2\r.hapax.v1.TagR\x03tag\"\x94\x02\n" +
 	"\x10UpdateTagRequest\x12\x12\n" +
@@ -4724,6 +4746,7 @@ func file_hapax_v1_admin_proto_init() {
 		return
 	}
 	file_hapax_v1_types_proto_init()
+	file_hapax_v1_admin_proto_msgTypes[4].OneofWrappers = []any{}
 	file_hapax_v1_admin_proto_msgTypes[6].OneofWrappers = []any{}
 	file_hapax_v1_admin_proto_msgTypes[16].OneofWrappers = []any{}
 	file_hapax_v1_admin_proto_msgTypes[55].OneofWrappers = []any{}

@@ -112,7 +112,7 @@ type Tag struct {
 	Remainder int64 `protobuf:"varint,11,opt,name=remainder,proto3" json:"remainder,omitempty"`
 	// What layers above the numbers keep with the tag.
 	Extra string `protobuf:"bytes,12,opt,name=extra,proto3" json:"extra,omitempty"`
-	// Fencing token: raised by each hand-back. Ignored in definitions.
+	// Fencing token: raised by each hand-back, and where a tombstone is made. Ignored in definitions.
 	Token         int64 `protobuf:"varint,13,opt,name=token,proto3" json:"token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

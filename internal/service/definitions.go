@@ -97,7 +97,7 @@ func (ds *definitions) Tags(ctx context.Context, after string, limit int) ([]hap
 }
 
 // CreateTag creates a tag and returns it as stored. CreateExplicit revives a
-// tombstone above its mark. CreateFirstUse is what a client does that leases
+// tombstone above its mark, and CreateTombstone and CreateFromToken are for moves. CreateFirstUse is what a client does that leases
 // from a tag that does not exist yet: a definition in the options replaces the
 // client's, and without one the options' NoAutoCreate and MaxTags apply.
 // ErrTagExists, ErrTagDeleted, ErrKindMismatch, ErrLimitExceeded.
@@ -128,12 +128,15 @@ func (ds *definitions) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.
 		return hapax.Tag{}, err
 	}
 	t, err := admin(ctx, ds.core, func(ctx context.Context) (hapax.Tag, error) { return ds.create(ctx, def, mode) })
-	if mode == hapax.CreateExplicit {
+	if mode != hapax.CreateFirstUse {
 		ds.Attempted(ctx, "create tag", err, "tag", tag.Name)
 	}
 	if err != nil {
 		undo()
 		return t, err
+	}
+	if t.Deleted {
+		return t, nil
 	}
 	ds.added(1)
 	ds.observe(hapax.Event{Kind: hapax.EventTagCreated, Tag: t.Name})
@@ -207,7 +210,7 @@ func (ds *definitions) mayCreate(ctx context.Context, tag hapax.Tag) (undo func(
 // those of another before its first grant.
 func (ds *definitions) create(ctx context.Context, def define.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
 	tag := def.Tag
-	if mode != hapax.CreateExplicit || len(def.Says.Floors) == 0 {
+	if mode == hapax.CreateFirstUse || len(def.Says.Floors) == 0 {
 		return ds.store.CreateTag(ctx, tag, mode)
 	}
 	least, note, err := ds.readFloors(ctx, tag, def.Says)
@@ -220,7 +223,7 @@ func (ds *definitions) create(ctx context.Context, def define.Tag, mode hapax.Cr
 	if tag, err = ds.store.CreateTag(ctx, tag, mode); err != nil {
 		return tag, err
 	}
-	if tag.Kind == hapax.KindSegment && least > 0 { // of a tombstone a grant from below may be open
+	if tag.Kind == hapax.KindSegment && least > 0 && !tag.Deleted { // of a tombstone a grant from below may be open
 		if tag, err = ds.store.UpdateTag(ctx, tag.Name, floorUpdate(least)); err != nil {
 			return tag, err
 		}
@@ -299,7 +302,7 @@ func (ds *definitions) settleCode(ctx context.Context, t define.Tag, mode hapax.
 	if err == nil {
 		d, err = ds.freeze(d)
 	}
-	if err != nil || mode != hapax.CreateExplicit {
+	if err != nil || mode == hapax.CreateFirstUse {
 		return d, err
 	}
 	was, err := admin(ctx, ds.core, func(ctx context.Context) (define.Tag, error) { return ds.store.Definition(ctx, t.Name) })

@@ -85,22 +85,15 @@ func (b *Base) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateMo
 	if err != nil {
 		return hapax.Tag{}, err
 	}
-	// The token is the store's alone: pairs of token and mark tell whether it went back.
-	def.Deleted, def.Token = false, 0
 	var next Tag
 	err = b.update(ctx, &rowChange{key: tagKey(def.Name), guess: b.guess(nil), to: func(row held) (held, error) {
 		old, err := row.tagNamed(def.Name)
+		if err == nil {
+			next, err = Create(old, def, mode)
+		}
 		if err != nil {
 			return held{}, err
 		}
-		created := def
-		if old.Name != "" {
-			if created, err = Revive(old.Tag, def, mode); err != nil {
-				return held{}, err
-			}
-		}
-		// Who revives a tag with a start says that numbers below it may be used.
-		next = old.Redefined(created).Floored(def.Mark)
 		return heldTag(next), nil
 	}})
 	if err != nil {

@@ -201,17 +201,44 @@ func NotHeld(tag string) error {
 	return fmt.Errorf("%w: tag %q has moved on since the segment was granted, or the key is not the segment's", hapax.ErrLeaseLost, tag)
 }
 
+// Create returns the tag that results from creating def, whose Token counts with CreateFromToken
+// alone, where old stands; that has no name where nothing does.
+func Create(old Tag, def hapax.Tag, mode hapax.CreateMode) (Tag, error) {
+	floor := def.Mark
+	def.Deleted = mode == hapax.CreateTombstone
+	switch {
+	case old.Name != "":
+		var err error
+		if def, err = Revive(old.Tag, def, mode); err != nil {
+			return old, err
+		}
+	case mode == hapax.CreateFromToken:
+		return old, notFound(def.Name)
+	}
+	next := old.Redefined(def)
+	if mode == hapax.CreateTombstone { // what was granted before cannot be handed back once it is revived
+		next.KeyHash, next.Run = "", 0
+		next.Token = min(next.Token+1, MaxToken)
+		return next, nil
+	}
+	// Who revives a tag with a start says that numbers below it may be used.
+	return next.Floored(floor), nil
+}
+
 // Revive returns the tag that results from creating def where old stands:
 // ErrTagExists if old is alive, ErrTagDeleted if it is a tombstone and mode is
-// CreateFirstUse, and otherwise def resuming above old's mark. A line that goes on from
+// CreateFirstUse, ErrLeaseLost if mode is CreateFromToken and its token is not
+// def's, and otherwise def resuming above old's mark. A line that goes on from
 // there keeps the lower start: numbers from there on were issued. The other one is a floor, for
 // which it needs [Tag.Floored] besides.
 func Revive(old, def hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
 	switch {
 	case !old.Deleted:
 		return old, fmt.Errorf("%w: %q", hapax.ErrTagExists, old.Name)
-	case mode != hapax.CreateExplicit:
+	case mode == hapax.CreateFirstUse:
 		return old, fmt.Errorf("%w: %q", hapax.ErrTagDeleted, old.Name)
+	case mode == hapax.CreateFromToken && old.Token != def.Token:
+		return old, fmt.Errorf("%w: the tombstone of tag %q has the token %d, and had %d when it was read", hapax.ErrLeaseLost, old.Name, old.Token, def.Token)
 	case old.Kind != def.Kind || old.Pool != def.Pool:
 		return old, fmt.Errorf("%w: %q was a %s", hapax.ErrKindMismatch, old.Name, kindInWords(old))
 	case old.Delta != def.Delta || old.Remainder != def.Remainder:

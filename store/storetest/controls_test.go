@@ -118,6 +118,22 @@ func TestControls(t *testing.T) {
 				return s.Store.CreateTag(ctx, tag, hapax.CreateExplicit)
 			}
 		}, []string{"tags/delete and revive", "tags/model"}},
+		{"a revival does not look at the token", func(s *twin) {
+			s.create = func(ctx context.Context, tag hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
+				if old, err := s.Store.Tag(ctx, tag.Name); mode == hapax.CreateFromToken && err == nil {
+					tag.Token = old.Token
+				}
+				return s.Store.CreateTag(ctx, tag, mode)
+			}
+		}, []string{"tags/renewed tombstone", "tags/model"}},
+		{"a renewed tombstone is the old one", func(s *twin) {
+			s.create = func(ctx context.Context, tag hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
+				if old, err := s.Store.Tag(ctx, tag.Name); mode == hapax.CreateTombstone && err == nil && old.Deleted {
+					return old, nil
+				}
+				return s.Store.CreateTag(ctx, tag, mode)
+			}
+		}, []string{"tags/renewed tombstone", "tags/model"}},
 		{"every creation in a race succeeds", func(s *twin) {
 			s.create = func(ctx context.Context, tag hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
 				old, err := s.Store.Tag(ctx, tag.Name)

@@ -61,7 +61,8 @@ func (r *modelRun) step(name string) {
 		}
 		def, err := def.WithDefaults()
 		r.must(err)
-		mode := hapax.CreateMode(r.rnd.IntN(2))
+		mode := hapax.CreateMode(r.rnd.IntN(4))
+		def.Token = r.model[name].Token - r.rnd.Int64N(2) // read just now, or before its last change
 		call = "CreateTag"
 		got, gotErr = r.store.CreateTag(r.ctx, def, mode)
 		want, wantErr = r.model.create(def, mode)
@@ -181,17 +182,11 @@ func (m model) allocate(name string, n int64, last hapax.GrantKey) (a hapax.Allo
 }
 
 func (m model) create(def hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
-	stored, ok := m[def.Name]
-	floor := def.Mark
-	if ok {
-		t, err := driver.Revive(stored.Tag, def, mode)
-		if err != nil {
-			return t, err
-		}
-		def = t
+	t, err := driver.Create(m[def.Name], def, mode)
+	if err == nil {
+		m[def.Name] = t
 	}
-	m[def.Name] = stored.Redefined(def).Floored(floor)
-	return m[def.Name].Tag, nil
+	return t.Tag, err
 }
 
 func (m model) heal(def hapax.Tag) (hapax.Tag, error) {

@@ -17,6 +17,7 @@ var tagChecks = []check{
 	{"tags/create", segments, checkCreate},
 	{"tags/delete and revive", segments, checkRevive},
 	{"tags/delete and revive with a later start", segments, checkReviveRun},
+	{"tags/renewed tombstone", segments, checkTombstone},
 	{"tags/kind is frozen", segments, checkKind},
 	{"tags/update", segments, checkUpdate},
 	{"tags/names", segments, checkNames},
@@ -116,6 +117,39 @@ func checkReviveRun(e *env) {
 		equal(e, fmt.Sprintf("where the run began, revived with start %d", c.start), next.From, c.from)
 		e.must(e.store.HandBack(e.ctx, next, c.back))
 		equal(e, "the grant after the hand-back", e.allocate(name, 1).Grant, hapax.Grant{Lo: c.lo, Hi: c.lo + 1})
+	}
+}
+
+// checkTombstone: one that is made, or renewed, is revived by nobody who has read an older one.
+func checkTombstone(e *env) {
+	def, err := hapax.Tag{Name: e.name("t"), Start: 50}.WithDefaults()
+	e.must(err)
+	_, err = e.store.CreateTag(e.ctx, def, hapax.CreateFromToken)
+	e.wantErr("CreateTag from the token of nothing", err, hapax.ErrTagNotFound)
+	first, err := e.store.CreateTag(e.ctx, def, hapax.CreateTombstone)
+	e.must(err)
+	equal(e, "the stored tombstone", e.tag(def.Name), first)
+	_, err = e.store.Allocate(e.ctx, def.Name, 1, "")
+	e.wantErr("Allocate", err, hapax.ErrTagDeleted)
+	def.Start, def.Mark, def.Extra = 70, 70, "x"
+	second, err := e.store.CreateTag(e.ctx, def, hapax.CreateTombstone)
+	e.must(err)
+	equal(e, "the renewed tombstone", e.tag(def.Name), second)
+	if !first.Deleted || !second.Deleted || second.Token != first.Token+1 || second.Mark != 70 || second.Extra != "x" {
+		e.Fatalf("tombstones %+v and %+v; want two, with a higher token and mark 70", first, second)
+	}
+	def.Token = first.Token
+	_, err = e.store.CreateTag(e.ctx, def, hapax.CreateFromToken)
+	e.wantErr("CreateTag from an older token", err, hapax.ErrLeaseLost)
+	equal(e, "the tombstone then", e.tag(def.Name), second)
+	def.Token = second.Token
+	revived, err := e.store.CreateTag(e.ctx, def, hapax.CreateFromToken)
+	e.must(err)
+	equal(e, "the stored tag", e.tag(def.Name), revived)
+	equal(e, "the grant after the revival", e.allocate(def.Name, 1).Grant, hapax.Grant{Lo: 70, Hi: 71})
+	for _, mode := range []hapax.CreateMode{hapax.CreateTombstone, hapax.CreateFromToken} {
+		_, err = e.store.CreateTag(e.ctx, def, mode)
+		e.wantErr("CreateTag of a tag that exists", err, hapax.ErrTagExists)
 	}
 }
 

@@ -244,16 +244,25 @@ func (k *keeper) CreateTag(_ context.Context, tag hapax.Tag, mode hapax.CreateMo
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	stored, ok := k.kept[tag.Name]
-	tag.Deleted, tag.Token = false, 0
+	tag.Deleted = mode == hapax.CreateTombstone
 	floor := tag.Mark
 	if ok {
 		var err error
 		if tag, err = driver.Revive(stored.Tag, tag, mode); err != nil {
 			return tag, err
 		}
+	} else if mode == hapax.CreateFromToken {
+		return tag, hapax.ErrTagNotFound
 	}
-	k.kept[tag.Name] = k.floored(k.redefine(stored, tag), floor)
-	return k.kept[tag.Name].Tag, nil
+	next := k.redefine(stored, tag)
+	if tag.Deleted {
+		next.KeyHash, next.Run = "", 0
+		next.Token++
+	} else {
+		next = k.floored(next, floor)
+	}
+	k.kept[tag.Name] = next
+	return next.Tag, nil
 }
 
 func (k *keeper) Tag(_ context.Context, name string) (tag hapax.Tag, err error) {

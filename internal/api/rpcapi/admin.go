@@ -61,7 +61,14 @@ func (s *adminServer) CreateTag(ctx context.Context, req *hapaxv1.CreateTagReque
 	if def != nil {
 		def.Extra = extra
 	}
-	t, err := create(ctx, s.store, def, req.GetStrategy(), hapax.CreateExplicit)
+	mode := hapax.CreateExplicit
+	switch {
+	case req.GetTombstone():
+		mode = hapax.CreateTombstone
+	case req.FromToken != nil && def != nil:
+		def.Token, mode = req.GetFromToken(), hapax.CreateFromToken
+	}
+	t, err := create(ctx, s.store, def, req.GetStrategy(), mode)
 	if err != nil {
 		return nil, err
 	}
