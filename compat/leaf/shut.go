@@ -268,7 +268,7 @@ func (t *Table) stillOurs(h held, store string) error {
 func (t *Table) retract(ctx context.Context, target moves.Target, store, tag string) (verdict error) {
 	_ = t.hold(context.WithoutCancel(ctx), tag, func(ctx context.Context, h held) error { // if it fails, the error of the move tells
 		if verdict = t.stillOurs(h, store); verdict != nil {
-			_, err := moves.Withdraw(ctx, target, tag)
+			_, _, err := moves.Withdraw(ctx, target, tag)
 			if !errors.Is(err, hapax.ErrTagNotFound) {
 				verdict = errors.Join(verdict, err)
 			}
@@ -327,7 +327,7 @@ func Reopen(ctx context.Context, t *Table, target moves.Target, all []Move, prog
 				return err
 			}
 			// Before the row is opened: at no time do both issue the tag's numbers.
-			mark, err := moves.Withdraw(ctx, target, h.tag)
+			was, _, err := moves.Withdraw(ctx, target, h.tag)
 			if errors.Is(err, hapax.ErrTagNotFound) && !h.moved {
 				err = nil
 			}
@@ -335,7 +335,7 @@ func Reopen(ctx context.Context, t *Table, target moves.Target, all []Move, prog
 				return err
 			}
 			// A move that was cut off may have left a tag that is behind the row.
-			mark = max(mark, h.at)
+			mark := max(was.Mark, h.at)
 			m.Before, m.After, m.Closed = mark, mark, false
 			return t.db.Fail(ctx, "leaf_alloc", h.set(ctx, mark, h.was))
 		})

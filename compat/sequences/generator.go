@@ -181,8 +181,8 @@ func onlyStop(how Switch) error {
 }
 
 // generatorMark is what is remembered of a row that is shut.
-func (p part) generatorMark(s *Source, store string, first int64) *Mark {
-	return &Mark{Tag: s.Tag, How: Stop, Store: store, First: first, At: p.position, Step: 1, Comment: p.row}
+func (p part) generatorMark(s *Source, o Options, first int64) *Mark {
+	return &Mark{Tag: s.Tag, How: Stop, Store: o.Store, First: first, Token: o.Token, At: p.position, Step: 1, Comment: p.row}
 }
 
 // hexMarks reads marks from the bodies of triggers, by row.
@@ -252,7 +252,7 @@ func (p *postgres) generatorSteps(s *Source, how Switch, first int64) ([]string,
 	if q.closed != nil {
 		return nil, nil
 	}
-	trigger, mark := quoteDouble(shutName(q)), q.generatorMark(s, p.opts.Store, first)
+	trigger, mark := quoteDouble(shutName(q)), q.generatorMark(s, p.opts, first)
 	is := func(string) string { return "TRUE" }
 	if q.row != "" {
 		is = func(record string) string { return record + "." + quoteDouble(q.comment) + " = " + sqlText(q.row) }
@@ -356,7 +356,7 @@ func (m *mySQL) generatorSteps(s *Source, how Switch, first int64) ([]shutting, 
 			return " AND " + record + "." + quoteTick(q.comment) + " = " + mysqldb.Quote(q.row)
 		}
 	}
-	mark := q.generatorMark(s, m.opts.Store, first)
+	mark := q.generatorMark(s, m.opts, first)
 	body := func(declare, record string) string {
 		return fmt.Sprintf(` ON %s FOR EACH ROW
 BEGIN

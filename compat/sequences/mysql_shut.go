@@ -1,6 +1,7 @@
 package sequences
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/hex"
@@ -176,9 +177,10 @@ func (m *mySQL) steps(s *Source, how Switch, first int64) (all []shutting, err e
 			}
 			continue
 		}
-		mark := &Mark{Tag: s.Tag, How: how, Store: m.opts.Store, First: first, At: p.position, Max: p.max, Step: p.step, Servers: p.servers, Comment: p.comment}
+		mark := &Mark{Tag: s.Tag, How: how, Store: m.opts.Store, First: first, Token: m.opts.Token, At: p.position, Max: p.max, Step: p.step, Servers: p.servers, Comment: p.comment}
 		if p.closed != nil {
 			mark.First, mark.Max, mark.Step, mark.Servers, mark.Comment = p.closed.First, p.closed.Max, p.closed.Step, p.closed.Servers, p.closed.Comment
+			mark.Token = cmp.Or(mark.Token, p.closed.Token)
 		}
 		if s.Kind == "auto_increment" {
 			if how != Stop {

@@ -27,6 +27,10 @@ type Options struct {
 	// put the ID in the place of.
 	Store string
 
+	// Token is that of the tag, which is held until its source is shut. Who gives the source back
+	// raises it.
+	Token int64
+
 	// Write lets sources be shut and opened; without it the databases are asked to refuse
 	// every change.
 	Write bool

@@ -458,7 +458,11 @@ func (m *Mark) text() string {
 
 // own returns the part of a mark's text by which a command knows its own.
 func (m *Mark) own() string {
-	return fmt.Sprintf(`"how":%q,"store":%q,"first":%d`, m.How, m.Store, m.First)
+	text := fmt.Sprintf(`"how":%q,"store":%q,"first":%d,`, m.How, m.Store, m.First)
+	if m.Token != 0 {
+		text += fmt.Sprintf(`"token":%d,`, m.Token)
+	}
+	return text + `"at":`
 }
 
 // ofStore is the part of a mark's text that names a store.

@@ -1,6 +1,7 @@
 package sequences
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,7 +61,7 @@ func (p *postgres) Steps(s *Source, how Switch, first int64) ([]string, error) {
 			continue
 		}
 		shut++
-		m := Mark{Tag: s.Tag, How: how, Store: p.opts.Store, First: first, At: atLater, Max: q.max, Step: q.step, Comment: q.comment}
+		m := Mark{Tag: s.Tag, How: how, Store: p.opts.Store, First: first, Token: p.opts.Token, At: atLater, Max: q.max, Step: q.step, Comment: q.comment}
 		for _, c := range q.columns {
 			if c.Always {
 				m.Always = append(m.Always, pgQuoted(c.schema, c.table)+" "+quoteDouble(c.Name))
@@ -68,6 +69,7 @@ func (p *postgres) Steps(s *Source, how Switch, first int64) ([]string, error) {
 		}
 		if q.closed != nil { // halved, or with a gap, and now shut
 			m.First, m.Max, m.Step, m.Always, m.Comment = q.closed.First, q.closed.Max, q.closed.Step, q.closed.Always, q.closed.Comment
+			m.Token = cmp.Or(m.Token, q.closed.Token)
 		}
 		line := func(format string, args ...any) { fmt.Fprintf(&b, "  "+format+"\n", args...) }
 		line("ALTER SEQUENCE %s NO CYCLE;", q.quoted())

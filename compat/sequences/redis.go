@@ -140,7 +140,7 @@ func oneCounter(how Switch) error {
 }
 
 func (s *Source) counterMark(o Options, first int64) *Mark {
-	return &Mark{Tag: s.Tag, How: Stop, Store: o.Store, First: first, At: atLater, Step: 1}
+	return &Mark{Tag: s.Tag, How: Stop, Store: o.Store, First: first, Token: o.Token, At: atLater, Step: 1}
 }
 
 // atPattern is atText as a pattern of Lua.

@@ -123,10 +123,11 @@ type part struct {
 type Mark struct {
 	Tag     string   `json:"tag"`
 	How     Switch   `json:"how"`
-	Store   string   `json:"store"` // the ID of the hapax store that has the tag
-	First   int64    `json:"first"` // the tag's first number
-	At      int64    `json:"at"`    // its position then
-	Max     int64    `json:"max"`   // what it had before
+	Store   string   `json:"store"`           // the ID of the hapax store that has the tag
+	First   int64    `json:"first"`           // the tag's first number
+	Token   int64    `json:"token,omitempty"` // of the tag that was held, which is opened while it has it; 0 where a script has shut the source
+	At      int64    `json:"at"`              // its position then
+	Max     int64    `json:"max"`             // what it had before
 	Step    int64    `json:"step,omitempty"`
 	Servers bool     `json:"servers,omitempty"` // the step was the server's auto_increment_increment
 	Always  []string `json:"always,omitempty"`  // columns that were GENERATED ALWAYS

@@ -349,7 +349,8 @@ func Reopen(ctx context.Context, s *Store, target moves.Target, all []Move, prog
 				return err
 			}
 			// Before the rows are opened: at no time do both issue its numbers.
-			mark, err := moves.Withdraw(ctx, target, m.Tag.Name)
+			was, _, err := moves.Withdraw(ctx, target, m.Tag.Name)
+			mark := was.Mark
 			if errors.Is(err, hapax.ErrTagNotFound) && !isMoved(these) {
 				mark, err = top(these)+1, nil
 			}

@@ -206,7 +206,7 @@ func (s *Store) retract(ctx context.Context, target moves.Target, store, bizType
 			return err
 		}
 		if verdict = s.stillOurs(bizType, rows[bizType], store); verdict != nil {
-			_, err := moves.Withdraw(ctx, target, bizType)
+			_, _, err := moves.Withdraw(ctx, target, bizType)
 			if !errors.Is(err, hapax.ErrTagNotFound) {
 				verdict = errors.Join(verdict, err)
 			}

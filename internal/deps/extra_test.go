@@ -29,6 +29,7 @@ var readers = map[string]string{
 	"internal/service/define Shown":           "a tag's that is answered, printed or imported",
 	"internal/moves raise":                    "an imported tag's, which is to say more",
 	"internal/moves IsHeld":                   "likewise, of one that may be held",
+	"internal/moves withdrawn":                "likewise, of one that is given back",
 }
 
 const definePath = module + "/internal/service/define"

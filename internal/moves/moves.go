@@ -109,12 +109,16 @@ func Apply(ctx context.Context, all []Move, do func(ctx context.Context, m *Move
 // Create creates the native tag of a move, or raises its mark, and fills in After. The tag says
 // that a source went over to it, lest somebody else has it issue beside that, once it is deleted.
 func Create(ctx context.Context, target Target, m *Move) error {
+	return create(ctx, target, m, hapax.CreateExplicit)
+}
+
+func create(ctx context.Context, target Target, m *Move, mode hapax.CreateMode) error {
 	def := m.Tag
 	var err error
 	if def.Extra, err = define.WithSource(def.Extra); err != nil {
 		return err
 	}
-	made, err := target.CreateTag(ctx, def, hapax.CreateExplicit)
+	made, err := target.CreateTag(ctx, def, mode)
 	if err == nil && made.Mark > m.Tag.Mark { // it was a tombstone, and a grant from below the mark may be open
 		_, err = target.UpdateTag(ctx, m.Tag.Name, driver.TagUpdate{Floor: &m.Tag.Mark})
 	}
@@ -179,20 +183,25 @@ const (
 	HeldFlag = "--step 1 --max-step 1"
 )
 
-// Hold makes a tag that issues nothing before its source is shut: it is deleted as soon as it is
-// made, which keeps everybody from its name, and Create opens it. It reports whether somebody was
-// faster than that. ErrTagExists.
-func Hold(ctx context.Context, target Target, def hapax.Tag) (used bool, err error) {
+// Hold makes a tag that issues nothing before its source is shut: a tombstone, which keeps everybody
+// from its name. Open opens it while it has the token that Hold returns. ErrTagExists.
+func Hold(ctx context.Context, target Target, def hapax.Tag) (token int64, err error) {
 	if def.Extra, err = define.WithSource(def.Extra); err != nil {
-		return false, err
+		return 0, err
 	}
 	def.Step, def.MinStep, def.MaxStep = heldStep, heldStep, heldStep
-	made, err := target.CreateTag(ctx, def, hapax.CreateExplicit)
-	if err != nil {
-		return false, err
+	made, err := target.CreateTag(ctx, def, hapax.CreateTombstone)
+	return made.Token, err
+}
+
+// Open is Create for a tag that is held: unless somebody withdrew it since, who may have opened its source.
+func Open(ctx context.Context, target Target, m *Move, token int64) error {
+	m.Tag.Token = token
+	err := create(ctx, target, m, hapax.CreateFromToken)
+	if errors.Is(err, hapax.ErrLeaseLost) || errors.Is(err, hapax.ErrTagDeleted) {
+		err = fmt.Errorf("%w: another command, such as --undo, came in between and has withdrawn the tag %q: repeat this if it is still to be moved", hapax.ErrInvalidArgument, m.Tag.Name)
 	}
-	was, err := target.DeleteTag(ctx, def.Name)
-	return was.Mark > made.Mark, err
+	return err
 }
 
 // PlanClosed returns the move of a tag whose foreign row is closed: there must be a native tag.
@@ -246,14 +255,53 @@ func PlanReopen(ctx context.Context, target Target, names []string, closes strin
 	return all, nil
 }
 
+// withdrawals bounds how often a tag is deleted that others make again meanwhile.
+const withdrawals = 8
+
 // Withdraw deletes a native tag whose foreign row is to be opened again, and returns its
-// mark: nothing that was issued natively is at or above it, and nothing will be.
-func Withdraw(ctx context.Context, target Target, name string) (mark int64, err error) {
-	tag, err := target.DeleteTag(ctx, name)
-	if errors.Is(err, hapax.ErrTagDeleted) { // by a withdrawal that was cut off
-		tag, err = target.Tag(ctx, name)
+// tombstone: nothing that was issued natively is at or above its mark, and nothing will be. Who
+// held the tag, and would open it now, is late. It reports whether the tag was there until then, and
+// nobody else has withdrawn it meanwhile.
+func Withdraw(ctx context.Context, target Target, name string) (tombstone hapax.Tag, alone bool, err error) {
+	for left := withdrawals; ; left-- {
+		tag, err := target.DeleteTag(ctx, name)
+		alone := err == nil
+		if errors.Is(err, hapax.ErrTagDeleted) { // by a withdrawal that was cut off, or it is held
+			tag, err = target.Tag(ctx, name)
+		}
+		if err != nil {
+			return tag, false, err
+		}
+		def, err := withdrawn(tag)
+		if err == nil {
+			def, err = target.CreateTag(ctx, def, hapax.CreateTombstone)
+		}
+		if left == 0 || !errors.Is(err, hapax.ErrTagExists) {
+			return def, alone && def.Token == tag.Token+1, err
+		}
 	}
-	return tag.Mark, err
+}
+
+// withdrawn returns the definition by which a tombstone is renewed. A server keeps its code, and would ask
+// for the key of one that is given once more.
+func withdrawn(tag hapax.Tag) (def hapax.Tag, err error) {
+	def = hapax.Tag{
+		Name: tag.Name, Kind: tag.Kind, Pool: tag.Pool, Start: tag.Start, Mark: tag.Mark, Delta: tag.Delta, Remainder: tag.Remainder,
+		Step: tag.Step, MinStep: tag.MinStep, MaxStep: tag.MaxStep,
+	}
+	if IsHeld(tag) {
+		def.Step, def.MinStep, def.MaxStep = 0, 0, 0
+	}
+	is := define.Read(tag)
+	if !is.IsOur {
+		def.Extra = tag.Extra
+	} else if def, err = define.WithStrategy(def, is.Says.Strategy); err != nil {
+		return def, err
+	}
+	if def.Extra, err = define.WithSource(def.Extra); err != nil {
+		return def, err
+	}
+	return def.WithDefaults()
 }
 
 // defaultMargin is how many of a tag's steps above the foreign mark the native one

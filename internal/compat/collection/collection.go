@@ -36,6 +36,7 @@ const (
 
 	fieldMoved = "hapaxMax"       // the max of a document that is closed
 	fieldStore = "hapaxStore"     // the ID of the store that the tag was moved to
+	fieldToken = "hapaxToken"     // the token of that tag when it was, or was to be, moved
 	textMoved  = "moved to hapax" // its max then: nothing can be added to a text
 )
 
@@ -52,6 +53,7 @@ type Document struct {
 	Timestamp int64    // ms since 1970
 	Closed    bool     // the old service can grant nothing from it
 	Stores    []string // IDs of the hapax stores that the tag was moved to; one, or two by a mistake
+	Token     int64    // the highest token for which it was
 	Others    []string // names of fields that mean nothing here
 	Err       error    // why it cannot be used; then Tag is as much as can be told
 }
@@ -112,6 +114,8 @@ func decode(raw bson.Raw) (d Document) {
 			if store, ok = value.StringValueOK(); ok {
 				d.Stores = []string{store}
 			}
+		case fieldToken:
+			d.Token, ok = whole(value)
 		case fieldStep:
 			d.Step, ok = whole(value)
 		case fieldTimestamp:
@@ -176,6 +180,7 @@ func Merge(all []Document) map[string]Document {
 		if there {
 			d.Closed = d.Closed && was.Closed
 		}
+		d.Token = max(d.Token, was.Token)
 		d.Others, d.Stores = union(d.Others, was.Others), union(d.Stores, was.Stores)
 		merged[d.Tag] = d
 	}
@@ -208,59 +213,72 @@ func (d Document) ofStore(store string) error {
 	return nil
 }
 
+// A LateError tells that a command has taken a tag with a later token than the one of a change.
+type LateError struct{}
+
+func (*LateError) Error() string { return "another command has taken the document since" }
+
 // Close closes the documents of a tag for a store: an addition to their max fails from then
 // on. Where there is none it makes one that is closed, since an old service would make one
-// that begins at 0. It can be repeated, and fails with a TakenError where another store has one.
-func Close(ctx context.Context, c *mongo.Collection, tag, store string) error {
+// that begins at 0. Each notes the token, unless it has a later one. It can be repeated, and
+// fails with a TakenError where another store has one.
+func Close(ctx context.Context, c *mongo.Collection, tag, store string, token int64) error {
 	err := c.FindOne(ctx, bson.D{{Key: fieldTag, Value: tag}}).Err()
 	if errors.Is(err, mongo.ErrNoDocuments) {
-		_, err = c.InsertOne(ctx, bson.D{{Key: "_id", Value: tag}, {Key: fieldTag, Value: tag}, {Key: fieldMax, Value: textMoved}, {Key: fieldMoved, Value: int64(0)}, {Key: fieldStore, Value: store}})
+		_, err = c.InsertOne(ctx, bson.D{{Key: "_id", Value: tag}, {Key: fieldTag, Value: tag}, {Key: fieldMax, Value: textMoved}, {Key: fieldMoved, Value: int64(0)}, {Key: fieldStore, Value: store}, {Key: fieldToken, Value: token}})
 	}
 	// A document that has come meanwhile is closed below, as others are.
 	if err != nil && !mongo.IsDuplicateKeyError(err) {
 		return unavailable(err)
 	}
-	return each(ctx, c, tag, store, func(d Document, raw bson.Raw) bson.D {
-		if d.Closed {
-			return nil
+	return each(ctx, c, tag, store, func(d Document, raw bson.Raw) (bson.D, error) {
+		switch {
+		case !d.Closed:
+			return set(bson.D{{Key: fieldMax, Value: textMoved}, {Key: fieldMoved, Value: raw.Lookup(fieldMax)}, {Key: fieldStore, Value: store}, {Key: fieldToken, Value: max(token, d.Token)}}), nil
+		case d.Token < token:
+			return set(bson.D{{Key: fieldToken, Value: token}}), nil
 		}
-		return set(bson.D{{Key: fieldMax, Value: textMoved}, {Key: fieldMoved, Value: raw.Lookup(fieldMax)}, {Key: fieldStore, Value: store}})
+		return nil, nil
 	})
 }
 
 // Take notes in the documents of a tag which store has taken it, and leaves them open. Else it
 // is as Close.
-func Take(ctx context.Context, c *mongo.Collection, tag, store string) error {
-	return each(ctx, c, tag, store, func(d Document, _ bson.Raw) bson.D {
-		if len(d.Stores) > 0 {
-			return nil
+func Take(ctx context.Context, c *mongo.Collection, tag, store string, token int64) error {
+	return each(ctx, c, tag, store, func(d Document, _ bson.Raw) (bson.D, error) {
+		if len(d.Stores) > 0 && d.Token >= token {
+			return nil, nil
 		}
-		return set(bson.D{{Key: fieldStore, Value: store}})
+		return set(bson.D{{Key: fieldStore, Value: store}, {Key: fieldToken, Value: max(token, d.Token)}}), nil
 	})
 }
 
 // Reopen gives the documents of a tag that a store has taken back to the old service, whose
-// next number is above top. It can be repeated: what is open is only raised.
-func Reopen(ctx context.Context, c *mongo.Collection, tag, store string, top int64) error {
-	return each(ctx, c, tag, store, func(d Document, _ bson.Raw) bson.D {
+// next number is above top. It can be repeated: what is open is only raised. It fails with a LateError
+// where one was taken with that token, or a later one.
+func Reopen(ctx context.Context, c *mongo.Collection, tag, store string, token, top int64) error {
+	return each(ctx, c, tag, store, func(d Document, _ bson.Raw) (bson.D, error) {
 		// In one that stayed open the last segments may not be noted.
 		if len(d.Stores) == 0 && (d.Err != nil || d.Max >= top) {
-			return nil
+			return nil, nil
 		}
-		change := bson.D{{Key: "$unset", Value: bson.D{{Key: fieldMoved, Value: ""}, {Key: fieldStore, Value: ""}}}}
+		if len(d.Stores) > 0 && d.Token >= token {
+			return nil, new(LateError)
+		}
+		change := bson.D{{Key: "$unset", Value: bson.D{{Key: fieldMoved, Value: ""}, {Key: fieldStore, Value: ""}, {Key: fieldToken, Value: ""}}}}
 		if d.Closed || d.Err == nil && d.Max < top {
 			change = append(change, set(bson.D{{Key: fieldMax, Value: max(top, d.Max)}})...)
 		}
-		return change
+		return change, nil
 	})
 }
 
 func set(values bson.D) bson.D { return bson.D{{Key: "$set", Value: values}} }
 
 // each changes the documents of a tag, unless change returns nothing, each of them only while
-// its max and its store are what the change was made for: the old service may grant a segment
+// its max, its store and its token are what the change was made for: the old service may grant a segment
 // meanwhile, and another store may take the tag.
-func each(ctx context.Context, c *mongo.Collection, tag, store string, change func(Document, bson.Raw) bson.D) error {
+func each(ctx context.Context, c *mongo.Collection, tag, store string, change func(Document, bson.Raw) (bson.D, error)) error {
 	for {
 		cursor, err := c.Find(ctx, bson.D{{Key: fieldTag, Value: tag}})
 		if err != nil {
@@ -276,13 +294,20 @@ func each(ctx context.Context, c *mongo.Collection, tag, store string, change fu
 			if err := d.ofStore(store); err != nil {
 				return err
 			}
-			to := change(d, raw)
+			to, err := change(d, raw)
+			if err != nil {
+				return err
+			}
 			if to == nil {
 				continue
 			}
-			as := bson.D{{Key: "_id", Value: raw.Lookup("_id")}, {Key: fieldMax, Value: raw.Lookup(fieldMax)}, {Key: fieldStore, Value: bson.D{{Key: "$exists", Value: false}}}}
-			if len(d.Stores) > 0 {
-				as[2].Value = store
+			as := bson.D{{Key: "_id", Value: raw.Lookup("_id")}, {Key: fieldMax, Value: raw.Lookup(fieldMax)}}
+			for _, field := range []string{fieldStore, fieldToken} {
+				if was, err := raw.LookupErr(field); err == nil {
+					as = append(as, bson.E{Key: field, Value: was})
+				} else {
+					as = append(as, bson.E{Key: field, Value: bson.D{{Key: "$exists", Value: false}}})
+				}
 			}
 			r, err := c.UpdateOne(ctx, as, to)
 			if err != nil {

@@ -158,7 +158,7 @@ func TestClose(t *testing.T) {
 	}
 	for range 2 {
 		for tag, want := range map[string]int64{"orders": 500, "none": 0} {
-			must(t, collection.Close(t.Context(), c, tag, "A"))
+			must(t, collection.Close(t.Context(), c, tag, "A", 1))
 			if d := read(tag); d.Max != want || !d.Closed || d.Err != nil || len(d.Others) > 0 {
 				t.Errorf("%s is %+v; want it closed at %d", tag, d, want)
 			}
@@ -176,8 +176,8 @@ func TestClose(t *testing.T) {
 	if err := w.Close(t.Context()); err == nil {
 		t.Error("what is left is written into a closed document")
 	}
-	must(t, errors.Join(collection.Reopen(t.Context(), c, "orders", "A", 899), collection.Reopen(t.Context(), c, "none", "A", 20), add("orders"), add("users")))
-	must(t, collection.Reopen(t.Context(), c, "orders", "A", 3)) // it is open
+	must(t, errors.Join(collection.Reopen(t.Context(), c, "orders", "A", 2, 899), collection.Reopen(t.Context(), c, "none", "A", 2, 20), add("orders"), add("users")))
+	must(t, collection.Reopen(t.Context(), c, "orders", "A", 2, 3)) // it is open
 	for tag, want := range map[string]int64{"orders": 909, "none": 20, "users": 17} {
 		if d := read(tag); d.Max != want || d.Closed || d.Err != nil {
 			t.Errorf("%s is %+v; want it open at %d", tag, d, want)
@@ -194,23 +194,28 @@ func TestTaken(t *testing.T) {
 		must(t, err)
 		return collection.Merge(all)[tag]
 	}
-	for tag, take := range map[string]func(context.Context, *mongo.Collection, string, string) error{"closed": collection.Close, "left open": collection.Take} {
+	for tag, take := range map[string]func(context.Context, *mongo.Collection, string, string, int64) error{"closed": collection.Close, "left open": collection.Take} {
 		_, err := c.InsertOne(t.Context(), bson.D{{Key: "bizTag", Value: tag}, {Key: "max", Value: int64(7)}})
-		must(t, errors.Join(err, take(t.Context(), c, tag, "A"), take(t.Context(), c, tag, "A")))
+		must(t, errors.Join(err, take(t.Context(), c, tag, "A", 2), take(t.Context(), c, tag, "A", 1)))
 		if d := read(tag); d.Max != 7 || d.Closed != (tag == "closed") || !slices.Equal(d.Stores, []string{"A"}) || d.Err != nil || len(d.Others) > 0 {
 			t.Errorf("%s is %+v", tag, d)
 		}
 		for name, err := range map[string]error{
-			"closes": collection.Close(t.Context(), c, tag, "B"), "takes": collection.Take(t.Context(), c, tag, "B"), "opens": collection.Reopen(t.Context(), c, tag, "B", 5000),
+			"closes": collection.Close(t.Context(), c, tag, "B", 9), "takes": collection.Take(t.Context(), c, tag, "B", 9), "opens": collection.Reopen(t.Context(), c, tag, "B", 9, 5000),
 		} {
 			if taken, ok := errors.AsType[*collection.TakenError](err); !ok || taken.By != "A" {
 				t.Errorf("another store %s it, %s: %v", name, tag, err)
 			}
 		}
-		must(t, collection.Reopen(t.Context(), c, tag, "A", 50))
+		for _, token := range []int64{1, 2, 3} { // it was taken with the second
+			err := collection.Reopen(t.Context(), c, tag, "A", token, 50)
+			if _, late := errors.AsType[*collection.LateError](err); late != (token < 3) || token == 3 && err != nil {
+				t.Errorf("%s, opened with token %d: %v", tag, token, err)
+			}
+		}
 		if d := read(tag); d.Max != 50 || d.Closed || len(d.Stores) > 0 || d.Err != nil {
 			t.Errorf("%s is %+v after the way back", tag, d)
 		}
-		must(t, take(t.Context(), c, tag, "B"))
+		must(t, take(t.Context(), c, tag, "B", 1))
 	}
 }

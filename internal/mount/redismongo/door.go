@@ -42,7 +42,10 @@ func (m imported) whose(name string, stores []string, closed bool) error {
 // ofCollection tells of a document that another store has taken.
 func (m imported) ofCollection(name string, err error) error {
 	taken, ok := errors.AsType[*collection.TakenError](err)
+	_, late := errors.AsType[*collection.LateError](err)
 	switch {
+	case late:
+		return errLate(name)
 	case !ok:
 		return err
 	case taken.By == "":
@@ -54,20 +57,23 @@ func (m imported) ofCollection(name string, err error) error {
 // shut takes the hash and the documents of a tag for the store, and closes them, though not
 // documents that are kept for programs that watch them. Each keeps its numbers in fields of
 // its own, so that a move which is cut off here finds them again. One that is not there is
-// made: the old service would make it anew, and begin at 1.
-func (m imported) shut(ctx context.Context, s sources, name string) error {
+// made: the old service would make it anew, and begin at 1. Each notes the token of the tag, also
+// where it is closed: an --undo that began before that token leaves it closed.
+func (m imported) shut(ctx context.Context, s sources, name string, token int64) error {
 	// The hash first: where the account may not change it, the documents are still as they were.
-	err := m.change(ctx, s, name, func(ctx context.Context, p redis.Pipeliner, key string, h *cursor) {
+	err := m.change(ctx, s, name, func(ctx context.Context, p redis.Pipeliner, key string, h *cursor) error {
 		if !h.closed {
 			p.HSet(ctx, key, "cur", int64(closedAt), "max", int64(closedAt), fieldCur, h.cur, fieldMax, h.last, fieldStore, m.store)
 		}
+		p.HSet(ctx, key, fieldToken, max(token, h.token))
+		return nil
 	})
 	switch {
 	case err != nil:
 	case m.keep:
-		err = m.ofCollection(name, collection.Take(ctx, s.collection, name, m.store))
+		err = m.ofCollection(name, collection.Take(ctx, s.collection, name, m.store, token))
 	default:
-		err = m.ofCollection(name, collection.Close(ctx, s.collection, name, m.store))
+		err = m.ofCollection(name, collection.Close(ctx, s.collection, name, m.store, token))
 	}
 	if server, ok := errors.AsType[mongo.ServerError](err); err != nil && (strings.Contains(err.Error(), "NOPERM") || ok && server.HasErrorCode(unauthorized)) {
 		return fmt.Errorf("%w: tag %q stays open for the old service, so that it is not moved: grant the account HSET on the hash and update on the collection: %w", hapax.ErrInvalidArgument, name, err)
@@ -78,14 +84,18 @@ func (m imported) shut(ctx context.Context, s sources, name string) error {
 // unauthorized is MongoDB's code where the account lacks a right.
 const unauthorized = 13
 
-// reopen gives the sources of a tag back to the old service, which goes on above top.
-func (m imported) reopen(ctx context.Context, s sources, name string, top int64) error {
+// reopen gives the sources of a tag that was withdrawn with a token back to the old service, which
+// goes on above top, unless a move has shut them for a later token since.
+func (m imported) reopen(ctx context.Context, s sources, name string, token, top int64) error {
 	// The documents first: an old service that finds its hash open, and MongoDB away, goes on by
 	// itself, and would then be given the same numbers by a document that is opened later.
-	if err := m.ofCollection(name, collection.Reopen(ctx, s.collection, name, m.store, top)); err != nil {
+	if err := m.ofCollection(name, collection.Reopen(ctx, s.collection, name, m.store, token, top)); err != nil {
 		return err
 	}
-	return m.change(ctx, s, name, func(ctx context.Context, p redis.Pipeliner, key string, h *cursor) {
+	return m.change(ctx, s, name, func(ctx context.Context, p redis.Pipeliner, key string, h *cursor) error {
+		if h.store != "" && h.token >= token {
+			return errLate(name)
+		}
 		set := []any{"cur", top, "max", top}
 		switch step := m.found[name].step; {
 		case !h.closed && h.cur > 0: // an old service has opened it
@@ -94,13 +104,18 @@ func (m imported) reopen(ctx context.Context, s sources, name string, top int64)
 			set = append(set, "step", step) // a hash that the move made has none
 		}
 		p.HSet(ctx, key, set...)
-		p.HDel(ctx, key, fieldCur, fieldMax, fieldStore)
+		p.HDel(ctx, key, fieldCur, fieldMax, fieldStore, fieldToken)
+		return nil
 	})
+}
+
+func errLate(name string) error {
+	return fmt.Errorf("%w: an --apply that ran meanwhile has shut tag %q: repeat this if it is still to be opened", hapax.ErrInvalidArgument, name)
 }
 
 // change writes the hash of a tag in one step, if no other store has taken it: the old service
 // may take numbers from an open one meanwhile, and another command may be at it.
-func (m imported) change(ctx context.Context, s sources, name string, write func(context.Context, redis.Pipeliner, string, *cursor)) error {
+func (m imported) change(ctx context.Context, s sources, name string, write func(context.Context, redis.Pipeliner, string, *cursor) error) error {
 	key := s.prefix + name + s.suffix
 	once := func(tx *redis.Tx) error {
 		h, err := readHash(ctx, tx, key)
@@ -118,8 +133,7 @@ func (m imported) change(ctx context.Context, s sources, name string, write func
 			return err
 		}
 		_, err = tx.TxPipelined(ctx, func(p redis.Pipeliner) error {
-			write(ctx, p, key, h)
-			return nil
+			return write(ctx, p, key, h)
 		})
 		return err
 	}

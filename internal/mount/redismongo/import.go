@@ -296,7 +296,7 @@ func (m imported) carried(ctx context.Context, to moves.Target, name string, r *
 		return nil, err
 	// The tombstone of a way back: a tag that was opened since begins by a margin above the next number.
 	// Where documents are kept, its own segments may have raised them.
-	case have.Deleted && !m.keep && have.Mark <= r.top()+1, have.Mark <= r.top():
+	case moves.IsHeld(have), have.Deleted && !m.keep && have.Mark <= r.top()+1, have.Mark <= r.top():
 		return nil, nil
 	}
 	done, err := moves.PlanClosed(ctx, to, name, m.closes())
@@ -308,8 +308,25 @@ const carryTries = 8
 
 // carry closes a tag for the old service, and creates the native one above what the two
 // sources have come to by then: an old node may have taken numbers since the plan.
+//
+// The tag is held first, and both sources note its token: an --undo raises that before it opens them, and
+// opens none that notes a later one.
 func (m imported) carry(ctx context.Context, s sources, to moves.Target, t *moves.Move, margin int64) error {
 	r, err := s.row(ctx, t.Tag.Name)
+	if err == nil {
+		err = m.whose(t.Tag.Name, r.stores, r.closed)
+	}
+	token := int64(0)
+	if err == nil {
+		if token, err = moves.Hold(ctx, to, t.Tag); errors.Is(err, hapax.ErrTagExists) {
+			var have hapax.Tag
+			have, err = to.Tag(ctx, t.Tag.Name)
+			token = have.Token
+		}
+	}
+	if err == nil {
+		r, err = s.row(ctx, t.Tag.Name)
+	}
 	for left := carryTries; ; left-- {
 		if err == nil { // before anything is shut, and after it: another command may have been faster
 			err = m.whose(t.Tag.Name, r.stores, r.closed)
@@ -322,7 +339,7 @@ func (m imported) carry(ctx context.Context, s sources, to moves.Target, t *move
 			return fmt.Errorf("%w: the hash of tag %q was opened again each time that it was closed: stop the old service first", hapax.ErrStoreUnsafe, t.Tag.Name)
 		default:
 			// An old node that finds its hash used up before the document is closed writes both anew.
-			if err = m.shut(ctx, s, t.Tag.Name); err == nil {
+			if err = m.shut(ctx, s, t.Tag.Name, token); err == nil {
 				r, err = s.row(ctx, t.Tag.Name)
 			}
 			continue
@@ -339,7 +356,7 @@ func (m imported) carry(ctx context.Context, s sources, to moves.Target, t *move
 	def.Mark = max(def.Mark, t.Tag.Mark)
 	def.Start = def.Mark
 	t.Tag, t.Closed = def, true
-	return moves.Create(ctx, to, t)
+	return moves.Open(ctx, to, t, token)
 }
 
 // back gives the tags that are closed back to the old service.
@@ -364,7 +381,7 @@ func (m imported) back(ctx context.Context, s sources, to moves.Target, o mount.
 	progress, end := o.Bar("opening")
 	defer end()
 	return all, moves.Apply(ctx, all, func(ctx context.Context, t *moves.Move) error {
-		mark, err := moves.Withdraw(ctx, to, t.Tag.Name)
+		was, _, err := moves.Withdraw(ctx, to, t.Tag.Name)
 		if err != nil && !errors.Is(err, hapax.ErrTagNotFound) {
 			return err
 		}
@@ -375,12 +392,13 @@ func (m imported) back(ctx context.Context, s sources, to moves.Target, o mount.
 			return err
 		}
 		// A mark is the next number, and cur the last that was taken.
-		top := max(mark-1, r.top())
+		top := max(was.Mark-1, r.top())
 		if top >= hapax.MaxMark {
 			return tooHigh(top)
 		}
-		t.Before, t.After, t.Closed = mark, top, false
-		return m.reopen(ctx, s, t.Tag.Name, top)
+		t.Before, t.After, t.Closed = was.Mark, top, false
+		// Without a tag no command of this build is at work, and one that begins holds it first.
+		return m.reopen(ctx, s, t.Tag.Name, max(was.Token, 1), top)
 	}, progress)
 }
 

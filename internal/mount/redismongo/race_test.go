@@ -169,6 +169,8 @@ func (c *command) issues() bool {
 
 // The changes of a move, and of the way back, at which something happens.
 const (
+	beforeHold = "before the tag is held"
+	afterHold  = "after the tag is held"
 	beforeHash = "before its hash is shut"
 	afterHash  = "after its hash is shut"
 	beforeTag  = "before the tag is made"
@@ -176,6 +178,8 @@ const (
 
 	beforeDelete = "before the tag is deleted"
 	afterDelete  = "after the tag is deleted"
+	beforeRenew  = "before its tombstone is renewed"
+	afterRenew   = "after its tombstone is renewed"
 	beforeReopen = "before its hash is opened"
 	afterReopen  = "after its hash is opened"
 )
@@ -212,9 +216,16 @@ func (i *interrupted) step(at string) error {
 }
 
 func (i *interrupted) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateMode) (made hapax.Tag, err error) {
-	if err = i.step(beforeTag); err == nil {
+	before, after := beforeTag, afterTag
+	switch {
+	case mode == hapax.CreateTombstone && i.undo:
+		before, after = beforeRenew, afterRenew
+	case mode == hapax.CreateTombstone:
+		before, after = beforeHold, afterHold
+	}
+	if err = i.step(before); err == nil {
 		if made, err = i.Target.CreateTag(ctx, tag, mode); err == nil {
-			err = i.step(afterTag)
+			err = i.step(after)
 		}
 	}
 	return made, err

@@ -225,21 +225,24 @@ type cursor struct {
 	end             int64 // of the segment that cur is in
 	closed          bool
 	store           string // the ID of the hapax store that has taken it
+	token           int64  // the token of the tag then
 	ignored         []string
 }
 
 // hashFields are the fields of a hash that mean something: the original's, and nmax, where
 // the hash is hapax's.
-var hashFields = []string{"cur", "max", "step", "nmax", fieldCur, fieldMax, fieldStore}
+var hashFields = []string{"cur", "max", "step", "nmax", fieldCur, fieldMax, fieldStore, fieldToken}
 
 // A hash that is closed has the largest number as cur and max, which the old service cannot
 // add to, what they were in two fields of its own, and in a third one the ID of the hapax
-// store that has taken it. That stays where an old service writes cur and max again.
+// store that has taken it, and in a fourth the token of its tag then. Those stay where an old
+// service writes cur and max again.
 const (
 	closedAt   = math.MaxInt64
 	fieldCur   = "hapax_cur"
 	fieldMax   = "hapax_max"
 	fieldStore = "hapax_store"
+	fieldToken = "hapax_token"
 )
 
 // isClosed reports whether a hash with these fields is closed: it has the first of hapax's fields,
@@ -274,7 +277,7 @@ func readHash(ctx context.Context, rdb redis.Cmdable, key string) (*cursor, erro
 	if values[0] == nil && values[1] == nil {
 		return nil, nil
 	}
-	c := &cursor{cur: numbers[0], last: max(numbers[1], numbers[3]), step: numbers[2], end: numbers[1]}
+	c := &cursor{cur: numbers[0], last: max(numbers[1], numbers[3]), step: numbers[2], end: numbers[1], token: numbers[7]}
 	c.store, _ = values[6].(string)
 	if closed {
 		c.cur, c.last, c.closed = numbers[4], numbers[5], true
@@ -290,6 +293,6 @@ func readHash(ctx context.Context, rdb redis.Cmdable, key string) (*cursor, erro
 
 // known are the fields of a hash of the original, and of hapax.
 var known = map[string]bool{
-	"cur": true, "max": true, "step": true, fieldCur: true, fieldMax: true, fieldStore: true,
+	"cur": true, "max": true, "step": true, fieldCur: true, fieldMax: true, fieldStore: true, fieldToken: true,
 	"srv": true, "ncur": true, "nmax": true, "store": true, "load": true, "until": true, "at": true,
 }

@@ -136,7 +136,7 @@ type lateTag struct {
 }
 
 func (l lateTag) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
-	if _, err := l.Store.CreateTag(ctx, must(hapax.Tag{Name: tag.Name, Start: 2000}.WithDefaults()), mode); err == nil {
+	if _, err := l.Store.CreateTag(ctx, must(hapax.Tag{Name: tag.Name, Start: 2000}.WithDefaults()), hapax.CreateExplicit); err == nil {
 		if _, err := l.Allocate(ctx, tag.Name, 9000, ""); err != nil {
 			l.t.Error(err)
 		}

@@ -222,6 +222,10 @@ func (i *importing) with(ctx context.Context, d *database, write bool, do func(s
 	o := i.opts
 	// Opened for each phase: one that only reads asks the database to refuse changes.
 	o.Write, o.Store = write, i.store
+	return i.open(ctx, d, o, do)
+}
+
+func (i *importing) open(ctx context.Context, d *database, o sequences.Options, do func(sequences.Database) error) error {
 	db, err := sequences.Open(ctx, d.url, o)
 	if err != nil {
 		return err

@@ -132,35 +132,32 @@ func closes(s *sequences.Source, how sequences.Switch) string {
 const tries = 8
 
 // moveOne shuts a source in front of its tag's first number, and then opens the tag. A source
-// that is past that number by now gets another tag, as long as nothing was issued from that.
+// that is past that number by now gets another tag, as long as nothing was issued from that. The tag
+// is opened only with the token that the source was shut for: an --undo that comes in between raises
+// it, and opens the source only while that is shut as it was read.
 func (m *imported) moveOne(ctx context.Context, to moves.Target, v *moving, t *moves.Move, o mount.MoveOptions) error {
 	if v.shut {
 		if v.Unfinished {
-			err := m.with(ctx, v.in, true, func(db sequences.Database) error { return db.Shut(ctx, v.Source, v.Closed.How, v.Closed.First) })
-			if err != nil {
+			if err := m.shut(ctx, v, v.Closed.How, v.Closed.First, v.Closed.Token); err != nil {
 				return err
 			}
 		}
-		return moves.Create(ctx, to, t)
+		return moves.Open(ctx, to, t, v.Closed.Token)
 	}
-	used := false // numbers of a tag that is held were issued
 	for left := tries; ; left-- {
-		held, late, err := hold(ctx, to, v, t)
+		token, held, err := hold(ctx, to, v, t)
 		if err != nil {
 			return err
 		}
-		used = used || late
-		err = m.with(ctx, v.in, true, func(db sequences.Database) error { return db.Shut(ctx, v.Source, m.switchOf(), t.Tag.Start) })
+		err = m.shut(ctx, v, m.switchOf(), t.Tag.Start, token)
 		if err == nil && held {
-			return moves.Create(ctx, to, t)
+			return moves.Open(ctx, to, t, token)
 		}
 		passed, isPassed := errors.AsType[*sequences.PassedError](err)
 		by, isTaken := errors.AsType[*sequences.TakenError](err)
 		switch isTaken = isTaken && by.By != nil && by.By.Store != m.store; {
 		case isTaken && !held:
 			return errors.Join(err, withdraw(ctx, to, t.Tag.Name))
-		case (isTaken || isPassed) && used:
-			return errors.Join(err, issuedTwice(t.Tag.Name, t.Tag.Start))
 		case !isPassed || left == 0:
 			return err
 		}
@@ -173,9 +170,19 @@ func (m *imported) moveOne(ctx context.Context, to moves.Target, v *moving, t *m
 	}
 }
 
-// hold sees to it that a new tag issues nothing before its source is shut. A tag that is there
-// already goes on. It reports whether the tag is held, and whether somebody was faster than that.
-func hold(ctx context.Context, to moves.Target, v *moving, t *moves.Move) (held, used bool, err error) {
+// shut shuts a source for a tag that is held with a token; 0 for one that is not.
+func (m *imported) shut(ctx context.Context, v *moving, how sequences.Switch, first, token int64) error {
+	o := m.opts
+	o.Write, o.Store, o.Token = true, m.store, token
+	return m.open(ctx, v.in, o, func(db sequences.Database) error { return db.Shut(ctx, v.Source, how, first) })
+}
+
+// never is no tag's token.
+const never = -1
+
+// hold sees to it that a new tag issues nothing before its source is shut, and returns its token. A tag
+// that is there already goes on, and is not held.
+func hold(ctx context.Context, to moves.Target, v *moving, t *moves.Move) (token int64, held bool, err error) {
 	have, err := to.Tag(ctx, t.Tag.Name)
 	if err == nil && v.anew && !have.Deleted {
 		err = withdraw(ctx, to, t.Tag.Name)
@@ -183,24 +190,25 @@ func hold(ctx context.Context, to moves.Target, v *moving, t *moves.Move) (held,
 	}
 	switch {
 	case err == nil && moves.IsHeld(have):
-		return true, false, nil
+		return have.Token, true, nil
 	case err == nil && have.Deleted, errors.Is(err, hapax.ErrTagNotFound):
-		used, err := moves.Hold(ctx, to, t.Tag)
+		token, err := moves.Hold(ctx, to, t.Tag)
 		if !errors.Is(err, hapax.ErrTagExists) {
-			return err == nil, used, err
+			return token, err == nil, err
 		}
 	case err != nil:
-		return false, false, err
+		return 0, false, err
 	}
-	if err := moves.Create(ctx, to, t); err != nil {
-		return false, false, err
+	// It is raised, and not revived: whoever deletes it now gives its source back.
+	if err := moves.Open(ctx, to, t, never); err != nil {
+		return 0, false, err
 	}
 	// A command that was killed may have created the tag since the plan, with another first
 	// number, and numbers may have been issued from there.
 	if have, err = to.Tag(ctx, t.Tag.Name); err == nil && t.Before == 0 && have.Start < t.Tag.Start {
 		t.Tag.Start = have.Start
 	}
-	return false, false, err
+	return 0, false, err
 }
 
 // withdraw deletes a tag whose numbers others may issue. It fails for one that has issued some.
@@ -221,13 +229,14 @@ func issuedTwice(name string, from int64) error {
 }
 
 // unopened reports whether a command that was killed has shut a source, and not opened its tag,
-// or not shut it to the end, and returns that tag. One that is deleted and not held was withdrawn by --undo.
+// or not shut it to the end, and returns that tag. One that is deleted and not held with the token that
+// the source was shut for was withdrawn by --undo.
 func (m *imported) unopened(ctx context.Context, to moves.Target, v *moving) (def hapax.Tag, yes bool, err error) {
 	have, err := to.Tag(ctx, v.Tag)
 	if err == nil && v.Unfinished && !have.Deleted {
 		return hapax.Tag{Name: v.Tag, Kind: have.Kind, Start: have.Start, Mark: have.Mark, Delta: have.Delta, Remainder: have.Remainder}, true, nil
 	}
-	if errors.Is(err, hapax.ErrTagNotFound) || err == nil && !moves.IsHeld(have) {
+	if errors.Is(err, hapax.ErrTagNotFound) || err == nil && (!moves.IsHeld(have) || have.Token != v.Closed.Token) {
 		return def, false, nil
 	}
 	if err != nil {
@@ -336,25 +345,21 @@ func (m *imported) undo(ctx context.Context, to moves.Target, o mount.MoveOption
 // back gives a tag's numbers back to its source. Where the database refuses that, as it does an
 // account that may only read, the source is still shut, and the tag goes on.
 func (m *imported) back(ctx context.Context, to moves.Target, v *moving, t *moves.Move) error {
-	was, err := to.Tag(ctx, t.Tag.Name)
+	was, alone, err := moves.Withdraw(ctx, to, t.Tag.Name)
 	if err != nil {
 		return err
 	}
-	mark, err := moves.Withdraw(ctx, to, t.Tag.Name)
-	if err != nil {
-		return err
-	}
-	t.After = mark
-	err = m.with(ctx, v.in, true, func(db sequences.Database) error { return db.Reopen(ctx, v.Source, max(mark, v.Highest+1)) })
+	t.After = was.Mark
+	err = m.with(ctx, v.in, true, func(db sequences.Database) error { return db.Reopen(ctx, v.Source, max(was.Mark, v.Highest+1)) })
 	// Unless it is certain that the source is still shut, the tag stays deleted: else both would issue.
-	if _, open := errors.AsType[*sequences.TakenError](err); open || !isRefusal(err) || was.Deleted {
+	if _, open := errors.AsType[*sequences.TakenError](err); open || !isRefusal(err) || !alone {
 		return err
 	}
 	again := moves.Move{Tag: hapax.Tag{
-		Name: was.Name, Kind: was.Kind, Start: was.Start, Mark: mark, Delta: was.Delta, Remainder: was.Remainder,
+		Name: was.Name, Kind: was.Kind, Start: was.Start, Mark: was.Mark, Delta: was.Delta, Remainder: was.Remainder,
 		Step: was.Step, MinStep: was.MinStep, MaxStep: was.MaxStep,
 	}}
-	if err2 := moves.Create(ctx, to, &again); err2 != nil {
+	if err2 := moves.Open(ctx, to, &again, was.Token); err2 != nil {
 		return fmt.Errorf("%w; and the tag, which was deleted for that, could not be made again: %w", err, err2)
 	}
 	_, err2 := v.in.keepFloors(ctx, to, v.Source) // the next --apply tells what is in their way

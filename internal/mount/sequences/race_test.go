@@ -28,6 +28,7 @@ import (
 type contested struct {
 	name string
 	make func(t *testing.T) (address string)
+	take func(ctx context.Context, address string) ([]int64, error) // as the old writers do
 	hows []sequences.Switch
 	like string
 	all  bool // the other command comes in at every point
@@ -58,15 +59,15 @@ func contestedSources(t *testing.T) []contested {
 	maria, mysql8, redis, mongo := testservers.SharedMariaDB(t), testservers.MySQL8(t), testservers.Redis(t), testservers.MongoDB(t)
 	all, stop := []sequences.Switch{sequences.Stop, sequences.Gap, sequences.Parity}, []sequences.Switch{sequences.Stop}
 	return []contested{
-		{name: "postgres", make: postgres("CREATE TABLE orders (id bigserial PRIMARY KEY)"), hows: all, all: true},
-		{name: "postgres, two sequences", make: postgres("CREATE SEQUENCE s INCREMENT 2", "CREATE SEQUENCE s2 INCREMENT 2 START 2", "CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT nextval('s'))", "ALTER SEQUENCE s2 OWNED BY orders.id"), hows: stop},
-		{name: "postgres, generator", make: postgres(generator, generated, "CREATE TABLE orders (id bigint PRIMARY KEY)"), hows: stop},
-		{name: "mariadb, generator", make: mysql(maria, generator, generated, fed), hows: stop},
-		{name: "mariadb, sequence", make: mysql(maria, "CREATE SEQUENCE s", "CREATE TABLE orders (id BIGINT DEFAULT NEXTVAL(s), KEY (id))"), hows: all},
-		{name: "mariadb, auto_increment", make: mysql(maria, counted), hows: stop},
-		{name: "mysql 8, auto_increment", make: mysql(mysql8, counted), hows: stop},
-		{name: "mysql 8, generator", make: mysql(mysql8, generator, generated, fed), hows: stop},
-		{name: "redis", hows: stop, like: "orders", all: true, make: func(t *testing.T) string {
+		{name: "postgres", make: postgres("CREATE TABLE orders (id bigserial PRIMARY KEY)"), take: takeSQL("SELECT nextval('orders_id_seq')"), hows: all, all: true},
+		{name: "postgres, two sequences", make: postgres("CREATE SEQUENCE s INCREMENT 2", "CREATE SEQUENCE s2 INCREMENT 2 START 2", "CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT nextval('s'))", "ALTER SEQUENCE s2 OWNED BY orders.id"), take: takeSQL("SELECT nextval('s')", "SELECT nextval('s2')"), hows: stop},
+		{name: "postgres, generator", make: postgres(generator, generated, "CREATE TABLE orders (id bigint PRIMARY KEY)"), take: takeGenerated, hows: stop},
+		{name: "mariadb, generator", make: mysql(maria, generator, generated, fed), take: takeGenerated, hows: stop},
+		{name: "mariadb, sequence", make: mysql(maria, "CREATE SEQUENCE s", "CREATE TABLE orders (id BIGINT DEFAULT NEXTVAL(s), KEY (id))"), take: takeSQL("SELECT NEXTVAL(s)"), hows: all},
+		{name: "mariadb, auto_increment", make: mysql(maria, counted), take: takeInserted, hows: stop},
+		{name: "mysql 8, auto_increment", make: mysql(mysql8, counted), take: takeInserted, hows: stop},
+		{name: "mysql 8, generator", make: mysql(mysql8, generator, generated, fed), take: takeGenerated, hows: stop},
+		{name: "redis", hows: stop, like: "orders", all: true, take: takeCounted, make: func(t *testing.T) string {
 			c, err := redisstore.NewClient(redis.URL, patience.Call)
 			if err != nil {
 				t.Fatal(err)
@@ -77,7 +78,7 @@ func contestedSources(t *testing.T) []contested {
 			}
 			return redis.URL
 		}},
-		{name: "mongodb", hows: stop, make: func(t *testing.T) string {
+		{name: "mongodb", hows: stop, take: takeDocument, make: func(t *testing.T) string {
 			address := mongo.URL[:strings.LastIndex(mongo.URL, "/")] + fmt.Sprintf("/seq%d", databases.Add(1))
 			db, err := mongostore.NewDatabase(address, patience.Call)
 			if err != nil {
