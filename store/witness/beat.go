@@ -109,8 +109,13 @@ func (g *Guarded) turn() {
 	g.tell()
 }
 
-// healTimeouts bounds one turn towards healing, in time-outs of a call.
-const healTimeouts = 16
+// longTimeouts bounds a turn towards healing, and a survey, in time-outs of a call.
+const longTimeouts = 64
+
+// longer returns how much time is given next to what needed more than the limit.
+func (g *Guarded) longer(limit time.Duration) time.Duration {
+	return min(2*limit, longTimeouts*g.opts.Timeout)
+}
 
 // healTurn takes one turn towards healing. A decision is many calls, the more the further away the store is and
 // the more pools and tags it has, and what they have read is of no use to the next turn: where the time was
@@ -131,7 +136,7 @@ func (g *Guarded) healTurn() error {
 	case !g.answers:
 		g.healing = 0
 	case over:
-		g.healing = min(2*limit, healTimeouts*g.opts.Timeout)
+		g.healing = g.longer(limit)
 	}
 	return err
 }

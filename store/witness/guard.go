@@ -70,6 +70,8 @@ type Guarded struct {
 	healing  time.Duration // how long a turn towards healing may take, where that has proved longer; see healTurn
 	answers  bool          // the store has answered in the last of them
 
+	surveying time.Duration // likewise of a survey
+
 	attempts int           // to register, each of which has a row of its own
 	long     bool          // a survey takes longer than a turn may
 	said     spoken        // this process's latest evidence about a fence

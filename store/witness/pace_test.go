@@ -1,11 +1,14 @@
 package witness_test
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/witness"
 )
 
@@ -213,4 +216,37 @@ func TestHealsFarAway(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A farPools store is one that is asked for the workers of each pool, over the same distance.
+type farPools struct{ *conn }
+
+func (f farPools) Workers(ctx context.Context, pool string) ([]driver.Worker, error) {
+	if err := f.pass(ctx, "workers"); err != nil {
+		return nil, err
+	}
+	return f.conn.Workers(ctx, pool)
+}
+
+// A process starts on a store of which it takes longer to read all lines than the first survey may, and such a
+// store is healed.
+func TestLongSurveysFarAway(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		for i := range 200 {
+			if _, err := f.store.CreatePool(t.Context(), fmt.Sprint("p", i), "leaf"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.wrap = func(c *conn) driver.Store { return farPools{c} }
+		a := f.start("a")
+		a.link.setAway(300 * time.Millisecond)
+		a.within(3 * time.Minute)
+		time.Sleep(time.Minute)
+		backup := f.store.Snapshot()
+		time.Sleep(20 * time.Second)
+		a.must("t", 10)
+		f.store.Restore(backup)
+		f.until("a fence", func() bool { return f.standing() != nil })
+		a.within(10 * time.Minute)
+	})
 }

@@ -147,7 +147,8 @@ const (
 	surveyRow   = 2 * time.Second // for each
 )
 
-// surveyTimeouts bounds one survey, which may read many lines, in time-outs of a call.
+// surveyTimeouts bounds one survey, which may read many lines, in time-outs of a call. After one whose time was
+// over the next has twice as much: of what is read from a store that may be behind, nothing is kept.
 const surveyTimeouts = 4
 
 // surveyLater makes a survey while the node serves, unless one is under way.
@@ -163,9 +164,17 @@ func (g *Guarded) surveyOn(h *handle) {
 	// A later row has a survey of its own: see the end.
 	g.me.busy = true
 	row, seen := g.me.row, g.me.seen
+	limit, over := max(surveyTimeouts*g.opts.Timeout, g.surveying), false
 	g.loop.Go(func() {
-		err := g.beside(h, surveyTimeouts*g.opts.Timeout, g.survey)
+		err := g.beside(h, limit, func(ctx context.Context, s store) error {
+			err := g.survey(ctx, s)
+			over = err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded)
+			return err
+		})
 		g.mu.Lock()
+		if over {
+			g.surveying = g.longer(limit)
+		}
 		if g.me.row == row {
 			g.me.busy = false
 		}
