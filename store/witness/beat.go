@@ -82,9 +82,9 @@ func (g *Guarded) turn() {
 	case Serving:
 		err = g.beat()
 	case Joining:
-		err = g.within(g.joinTimeout(), g.join)
+		err = g.longTurn(g.join)
 	case Fenced, Refusing:
-		err = g.healTurn()
+		err = g.longTurn(g.heal)
 	}
 	g.seeIfGone(err)
 	if state == Serving || state == Joining {
@@ -117,22 +117,27 @@ func (g *Guarded) longer(limit time.Duration) time.Duration {
 	return min(2*limit, longTimeouts*g.opts.Timeout)
 }
 
-// healTurn takes one turn towards healing. A decision is many calls, the more the further away the store is and
-// the more pools and tags it has, and what they have read is of no use to the next turn: where the time was
-// over, that one has twice as much. One in which nothing answered tells nothing of that.
-func (g *Guarded) healTurn() error {
+// longTurn takes one turn towards healing, or to a row. A decision, and to take it over, is many calls, the more
+// the further away the store is and the more pools and tags it has, and what they have read is of no use to the
+// next turn: where the time was over, that one has twice as much. One in which nothing answered tells nothing of
+// that. A process that has a row and joins has to beat in between.
+func (g *Guarded) longTurn(work func(context.Context, store) error) error {
 	limit, over := g.joinTimeout(), false
 	g.mu.Lock()
-	limit, g.answers = max(limit, g.healing), false
+	beats := g.state == Joining && g.me.row != ""
+	if g.answers = false; !beats {
+		limit = max(limit, g.healing)
+	}
 	g.mu.Unlock()
 	err := g.within(limit, func(ctx context.Context, s store) error {
-		err := g.heal(ctx, s)
+		err := work(ctx, s)
 		over = err != nil && ctx.Err() != nil
 		return err
 	})
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
+	case beats:
 	case !g.answers:
 		g.healing = 0
 	case over:

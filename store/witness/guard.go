@@ -67,7 +67,7 @@ type Guarded struct {
 	gone     bool          // no store was found where this node's was, in the last turn
 	goneAt   time.Duration // since when
 	hindered error         // keeps the node from its part in healing, and does not pass with time alone
-	healing  time.Duration // how long a turn towards healing may take, where that has proved longer; see healTurn
+	healing  time.Duration // how long a turn may take, where that has proved longer; see longTurn
 	answers  bool          // the store has answered in the last of them
 
 	surveying time.Duration // likewise of a survey

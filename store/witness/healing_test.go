@@ -126,7 +126,7 @@ func TestTurnsTowardsHealing(t *testing.T) {
 		takes := func(want time.Duration) {
 			t.Helper()
 			began := c.g.now()
-			if err := c.g.healTurn(); err == nil || c.g.now()-began != want {
+			if err := c.g.longTurn(c.g.heal); err == nil || c.g.now()-began != want {
 				t.Errorf("a turn takes %v: %v; want %v", c.g.now()-began, err, want)
 			}
 		}

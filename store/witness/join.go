@@ -124,7 +124,7 @@ func (g *Guarded) prepare(ctx context.Context, s store) (before ahead, may bool,
 		before.judged = append(before.judged, beatRow(latest))
 	}
 	g.mu.Lock()
-	g.pace.interval = max(g.opts.Heartbeat, intervalFor(min(took, g.now()-began)))
+	g.pace.interval, g.answers = max(g.opts.Heartbeat, intervalFor(min(took, g.now()-began))), true
 	g.mu.Unlock()
 	if err := g.checkStore(ctx, before); err != nil {
 		return before, false, err

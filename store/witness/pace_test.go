@@ -228,8 +228,8 @@ func (f farPools) Workers(ctx context.Context, pool string) ([]driver.Worker, er
 	return f.conn.Workers(ctx, pool)
 }
 
-// A process starts on a store of which it takes longer to read all lines than the first survey may, and such a
-// store is healed.
+// A process starts on a store of which it takes longer to read all lines than the first survey may, such a
+// store is healed, and one that was not there then starts after it.
 func TestLongSurveysFarAway(t *testing.T) {
 	world(t, func(t *testing.T, f *fleet) {
 		for i := range 200 {
@@ -238,15 +238,21 @@ func TestLongSurveysFarAway(t *testing.T) {
 			}
 		}
 		f.wrap = func(c *conn) driver.Store { return farPools{c} }
-		a := f.start("a")
+		a, b := f.start("a"), f.start("b")
 		a.link.setAway(300 * time.Millisecond)
+		b.link.setAway(300 * time.Millisecond)
 		a.within(3 * time.Minute)
-		time.Sleep(time.Minute)
+		b.within(3 * time.Minute)
+		b.stop()
+		time.Sleep(3 * time.Minute)
 		backup := f.store.Snapshot()
 		time.Sleep(20 * time.Second)
 		a.must("t", 10)
 		f.store.Restore(backup)
 		f.until("a fence", func() bool { return f.standing() != nil })
 		a.within(10 * time.Minute)
+		b.start()
+		b.link.setAway(300 * time.Millisecond)
+		b.within(5 * time.Minute)
 	})
 }
