@@ -391,8 +391,9 @@ class Hostile(WithServer):
     def test_answers_without_numbers(self) -> None:
         tag = self.client(ahead=False).tag("orders")
         for body in self.bodies:
-            with self.subTest(body[:99]), self.assertRaises(hapax.HapaxError) as raised:
-                self.fail(str(tag.next(deadline=0.01)))
+            # It asks once; one that gave up sooner might be answered after the next.
+            with self.subTest(body[:99]), mock.patch.object(hapax, "_PAUSE", 3600.0), self.assertRaises(hapax.HapaxError) as raised:
+                self.fail(str(tag.next()))
             self.assertEqual(raised.exception.code, "unavailable")
             self.assertLess(len(str(raised.exception)), 300)
         self.assertEqual(tag.next(), 1)
