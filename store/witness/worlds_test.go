@@ -5,6 +5,8 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"hash/fnv"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"strings"
@@ -25,6 +27,9 @@ import (
 // and without a loss, and puts copies of the store back, at any moment. All of it
 // follows from a seed. Nothing may be granted twice; and once all possible witnesses are up
 // again, with no operator, every node must be granted something again.
+//
+// In every fifth world the nodes are up to half a second away from the store, each as far as it is, and
+// everything takes longer.
 //
 // Ten thousand of them take about an hour on two cores:
 //
@@ -57,7 +62,7 @@ func TestWorlds(t *testing.T) {
 func runWorld(t *testing.T, seed uint64, twin func(*conn) driver.Store) (wrong []string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &simulated{fleet: newFleet(t), rng: rand.New(rand.NewPCG(seed, 7)), seed: seed, end: make(chan struct{}), twin: twin}
+		w := &simulated{fleet: newFleet(t), rng: rand.New(rand.NewPCG(seed, 7)), seed: seed, end: make(chan struct{}), twin: twin, far: twin == nil && seed%5 == 0}
 		w.create("u")
 		w.live()
 		wrong = w.wrong()
@@ -98,6 +103,25 @@ type simulated struct {
 	primary int
 	stuck   []string
 	lossy   bool // answers get lost
+	far     bool // the store is far away
+}
+
+// long is how long something takes at most, which takes so long where the store is near.
+func (w *simulated) long(near time.Duration) time.Duration {
+	if w.far {
+		return 5 * near
+	}
+	return near
+}
+
+// away returns how far a node is away, by a dice of its own: that of the world would give all others another fate.
+func (w *simulated) away(name string) time.Duration {
+	if !w.far {
+		return 0
+	}
+	h := fnv.New64a()
+	_, _ = io.WriteString(h, name) // it never fails
+	return time.Duration(rand.New(rand.NewPCG(w.seed, h.Sum64())).IntN(500)) * time.Millisecond
 }
 
 func (w *simulated) say(format string, args ...any) {
@@ -133,6 +157,7 @@ func (w *simulated) adopt(m *machine) *machine {
 func (w *simulated) dress(m *machine) {
 	m.link.setPrimary(fmt.Sprint("p", w.primary))
 	m.link.setWrap(w.twin)
+	m.link.setAway(w.away(m.name))
 	if w.seed%2 == 0 {
 		m.OneStepAtATime()
 	}
@@ -313,9 +338,9 @@ func (w *simulated) event() {
 		if len(w.nodes) < 3 {
 			return
 		}
-		time.Sleep(3 * time.Second) // what was lost just now has been noticed
+		time.Sleep(w.long(3 * time.Second)) // what was lost just now has been noticed
 		w.allServe("before a loss of a node", 40*time.Second)
-		time.Sleep(2 * time.Second)
+		time.Sleep(w.long(2 * time.Second))
 		w.say("%s is gone for good", m.name)
 		if w.rng.IntN(2) == 0 {
 			m.end()
@@ -324,7 +349,7 @@ func (w *simulated) event() {
 		}
 		w.remove(m)
 		w.allServe("after a loss of a node", 40*time.Second)
-		time.Sleep(4 * wait) // to be read by one, twice as long as a living node may take, in spite of lost answers; and then by all
+		time.Sleep(w.long(4 * wait)) // to be read by one, twice as long as a living node may take, in spite of lost answers; and then by all
 	}
 }
 
@@ -342,10 +367,10 @@ func (w *simulated) restore() {
 	w.allServe("before a copy", 40*time.Second)
 	lossy := w.isLossy()
 	w.setLossy(false)
-	time.Sleep(4 * time.Second) // calls that were delayed are over
+	time.Sleep(w.long(4 * time.Second)) // calls that were delayed are over
 	w.say("a copy is taken")
 	backup := w.store.Snapshot()
-	time.Sleep(1500*time.Millisecond + w.some(time.Second))
+	time.Sleep(w.long(1500*time.Millisecond) + w.some(time.Second))
 	w.setLossy(lossy)
 	for range w.rng.IntN(3) {
 		w.event()
@@ -423,13 +448,13 @@ func (w *simulated) allServe(when string, most time.Duration) {
 	began := time.Now()
 	for _, m := range w.nodes {
 		for m.guarded() != nil {
-			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), w.long(time.Second))
 			err := m.guarded().Ping(ctx)
 			cancel()
 			if err == nil {
 				break
 			}
-			if time.Since(began) > most {
+			if time.Since(began) > w.long(most) {
 				st := m.guarded().Status()
 				w.stuck = append(w.stuck, fmt.Sprintf("%s, %s is granted nothing for %v: %v: %s, missing %v", when, m.name, most, err, st.State, st.Missing))
 				return
