@@ -112,6 +112,7 @@ func (b *Base) learn(key Key, cell Cell) {
 	select {
 	case s.turn <- struct{}{}:
 		if !s.row.Known || !sameValue(s.row.Value, cell.Value) {
+			cell.Value = bytes.Clone(cell.Value) // the reader has the other
 			b.kept.keep(s, held{Cell: cell})
 		}
 		s.leave()
