@@ -31,7 +31,8 @@ package hapax
 //     and remainder, a pool's layout with its unit and epoch.
 //  3. The store changes a line's mark in one atomic and durable step, and it only
 //     grows, but for condition 6. An issuer takes no grant that lies below one it
-//     took before. A grant whose answer was lost is abandoned.
+//     took before. A segment whose answer was lost is abandoned; a lease's extension is asked
+//     for again, from the end that its holder knows.
 //  4. A grant has one cursor, and a limit that never lies beyond its end. A number
 //     is issued to the caller whose own add or compare-and-swap produced it, and
 //     only below a limit that was read before. Time and sequence are one word.

@@ -181,7 +181,7 @@ type Allocation struct {
 // SegmentStore grants numbers of tags. All methods are safe for concurrent use
 // and return when the context ends. An error other than one of the sentinels
 // for bad input and tags means that the outcome is unknown: the caller abandons
-// what may have been granted and asks anew.
+// what may have been granted, but for time (see ExtendWorker), and asks anew.
 type SegmentStore interface {
 	// Allocate raises the tag's mark past n of its numbers (0: the tag's own
 	// step) in one atomic step and returns [old mark, new mark) once that is

@@ -111,6 +111,8 @@ func (ds *definitions) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.
 			return line.Tag, err
 		})
 	}
+	ctx, cancel := ds.capped(ctx) // all calls
+	defer cancel()
 	undo := func() {}
 	if mode == hapax.CreateFirstUse {
 		if def, ok := ds.declared(tag.Name); ok {
@@ -272,6 +274,8 @@ func (ds *definitions) DeleteTag(ctx context.Context, name string) (hapax.Tag, e
 	if err := hapax.ValidateName("tag", name); err != nil {
 		return hapax.Tag{}, err
 	}
+	ctx, cancel := ds.capped(ctx) // both calls
+	defer cancel()
 	t, err := admin(ctx, ds.core, func(ctx context.Context) (hapax.Tag, error) { return ds.store.DeleteTag(ctx, name) })
 	ds.Attempted(ctx, "delete tag", err, "tag", name)
 	if err != nil {
