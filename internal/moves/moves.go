@@ -53,7 +53,7 @@ func Plan(ctx context.Context, target Target, defs []hapax.Tag, progress func(do
 		switch {
 		case err == nil:
 		// One tag's alone: an operator is to see what becomes of all the others before any is moved.
-		case isRefusal(err):
+		case IsRefusal(err):
 			m.Reason = err
 		default:
 			return nil, err
@@ -63,8 +63,8 @@ func Plan(ctx context.Context, target Target, defs []hapax.Tag, progress func(do
 	return all, nil
 }
 
-// isRefusal reports whether an error is about one tag alone.
-func isRefusal(err error) bool {
+// IsRefusal reports whether an error is about one tag alone.
+func IsRefusal(err error) bool {
 	return errors.Is(err, hapax.ErrKindMismatch) || errors.Is(err, hapax.ErrInvalidArgument) || errors.Is(err, hapax.ErrInvalidTag) || errors.Is(err, hapax.ErrNotSupported)
 }
 
@@ -93,7 +93,7 @@ func Apply(ctx context.Context, all []Move, do func(ctx context.Context, m *Move
 			switch err := do(ctx, m); {
 			case err == nil:
 			// The next tags can be moved all the same. After any other error nothing is known of the store.
-			case isRefusal(err):
+			case IsRefusal(err):
 				m.Reason = err
 			default:
 				return fmt.Errorf("tag %q: %w", m.Tag.Name, err)

@@ -258,7 +258,7 @@ func (m imported) over(ctx context.Context, s sources, to moves.Target, o mount.
 		switch {
 		case err == nil:
 			defs = append(defs, def)
-		case errors.Is(err, hapax.ErrInvalidArgument), errors.Is(err, hapax.ErrKindMismatch), errors.Is(err, hapax.ErrInvalidTag):
+		case moves.IsRefusal(err):
 			others = append(others, moves.Move{Tag: hapax.Tag{Name: name}, Reason: err})
 		default:
 			return all, err

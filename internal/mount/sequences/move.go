@@ -73,7 +73,7 @@ func (m *imported) Move(ctx context.Context, to moves.Target, o mount.MoveOption
 			case err == nil:
 				by[s.Tag] = v
 				defs = append(defs, def)
-			case isRefusal(err):
+			case moves.IsRefusal(err):
 				others = append(others, moves.Move{Tag: hapax.Tag{Name: s.Tag}, Reason: err})
 			default:
 				return all, err
@@ -111,10 +111,6 @@ func (m *imported) Move(ctx context.Context, to moves.Target, o mount.MoveOption
 	}
 	all.Tags = append(all.Tags, others...)
 	return all, err
-}
-
-func isRefusal(err error) bool {
-	return errors.Is(err, hapax.ErrInvalidArgument) || errors.Is(err, hapax.ErrNotSupported) || errors.Is(err, hapax.ErrInvalidTag) || errors.Is(err, hapax.ErrKindMismatch)
 }
 
 // closes tells what becomes of a source.
@@ -352,7 +348,7 @@ func (m *imported) back(ctx context.Context, to moves.Target, v *moving, t *move
 	t.After = was.Mark
 	err = m.with(ctx, v.in, true, func(db sequences.Database) error { return db.Reopen(ctx, v.Source, max(was.Mark, v.Highest+1)) })
 	// Unless it is certain that the source is still shut, the tag stays deleted: else both would issue.
-	if _, open := errors.AsType[*sequences.TakenError](err); open || !isRefusal(err) || !alone {
+	if _, open := errors.AsType[*sequences.TakenError](err); open || !moves.IsRefusal(err) || !alone {
 		return err
 	}
 	again := moves.Move{Tag: hapax.Tag{
@@ -383,7 +379,7 @@ func (m *imported) toUndo(ctx context.Context, to moves.Target) (by map[string]*
 			case err == nil && s.Closed != nil:
 				by[s.Tag] = &moving{Source: s, in: d}
 			case err == nil:
-			case isRefusal(err):
+			case moves.IsRefusal(err):
 				others = append(others, moves.Move{Tag: hapax.Tag{Name: s.Tag}, Before: tag.Mark, Reason: err})
 			default:
 				return nil, nil, err
