@@ -85,10 +85,7 @@ func (m *mySQL) column(ctx context.Context, table, column string) (c Column, err
 	if err == nil && c.Name == "" {
 		err = noColumn(table, column)
 	}
-	c.Table, c.Qualified, c.schema, c.Last = c.table, c.table, m.schema, lastOf(c.Type)
-	c.Create = fmt.Sprintf("CREATE INDEX %s ON %s (%s)", quoteTick("hapax_"+c.Name), quoteTick(c.table), quoteTick(c.Name))
-	c.Widen = mysqlWiden(c, "")
-	return c, err
+	return m.named(c, ""), err
 }
 
 func (m *mySQL) highest(ctx context.Context, c Column) (int64, error) {

@@ -177,6 +177,15 @@ func (m *mySQL) Sources(ctx context.Context, like string) (all []*Source, others
 	return all, others, err
 }
 
+// named returns a column of this database whose table, name and type were read, with the statements that
+// change it; made is how its numbers are made.
+func (m *mySQL) named(c Column, made string) Column {
+	c.Table, c.Qualified, c.schema, c.Last = c.table, c.table, m.schema, lastOf(c.Type)
+	c.Create = fmt.Sprintf("CREATE INDEX %s ON %s (%s)", quoteTick("hapax_"+c.Name), quoteTick(c.table), quoteTick(c.Name))
+	c.Widen = mysqlWiden(c, made)
+	return c
+}
+
 // counters returns the AUTO_INCREMENT columns.
 func (m *mySQL) counters(ctx context.Context) (all []*Source, err error) {
 	err = m.rows(ctx, mysqlCounters, func(scan func(...any) error) error {
@@ -186,9 +195,7 @@ func (m *mySQL) counters(ctx context.Context) (all []*Source, err error) {
 		if err := scan(&c.table, &c.Name, &c.Type, &next, &comment, &c.Index, &grouped, &trigger); err != nil {
 			return err
 		}
-		c.Table, c.Qualified, c.schema, c.Last = c.table, c.table, m.schema, lastOf(c.Type)
-		c.Create = fmt.Sprintf("CREATE INDEX %s ON %s (%s)", quoteTick("hapax_"+c.Name), quoteTick(c.table), quoteTick(c.Name))
-		c.Widen = mysqlWiden(c, " AUTO_INCREMENT")
+		c = m.named(c, " AUTO_INCREMENT")
 		p := part{schema: m.schema, name: c.table, step: m.step, cache: 1, field: c.Name, closed: triggerMark(trigger), columns: []Column{c}, max: c.Last}
 		s := &Source{Tag: c.table, Kind: "auto_increment", Names: []string{c.String()}, Feeds: []Column{c}}
 		at, err := positionOf(next, -1)
@@ -250,9 +257,7 @@ func (m *mySQL) sequences(ctx context.Context) ([]*Source, error) {
 		if err := scan(&c.table, &c.Name, &c.Type, &standard, &c.Index); err != nil {
 			return err
 		}
-		c.Table, c.Qualified, c.schema, c.Last = c.table, c.table, m.schema, lastOf(c.Type)
-		c.Create = fmt.Sprintf("CREATE INDEX %s ON %s (%s)", quoteTick("hapax_"+c.Name), quoteTick(c.table), quoteTick(c.Name))
-		c.Widen = mysqlWiden(c, " DEFAULT "+standard)
+		c = m.named(c, " DEFAULT "+standard)
 		for name := range names {
 			if strings.Contains(standard, quoteTick(m.schema)+"."+quoteTick(name)) {
 				feeds[name] = append(feeds[name], c)
