@@ -153,11 +153,8 @@ const byteKey = "CAST(CONVERT(biz_tag USING utf8mb4) AS BINARY)"
 // Allocate implements hapax.SegmentStore. The allocation has no key: nothing can
 // be handed back.
 func (t *Table) Allocate(ctx context.Context, tag string, n int64, _ hapax.GrantKey) (hapax.Allocation, error) {
-	if err := hapax.ValidateName("tag", tag); err != nil {
+	if err := driver.CheckAllocate(tag, n); err != nil {
 		return hapax.Allocation{}, err
-	}
-	if n < 0 || n > hapax.MaxStep {
-		return hapax.Allocation{}, &hapax.ValueError{Field: "n", Value: n, Allowed: fmt.Sprintf("0 to %d", int64(hapax.MaxStep)), Err: hapax.ErrInvalidArgument}
 	}
 	limited, cancel := t.db.Limit(ctx)
 	defer cancel()

@@ -40,6 +40,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/compat/mysqldb"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/witness"
 )
 
@@ -224,11 +225,8 @@ func (r *row) width(n int64) int64 {
 // Allocate implements hapax.SegmentStore. The allocation has no key: nothing can
 // be handed back.
 func (s *Store) Allocate(ctx context.Context, tag string, n int64, _ hapax.GrantKey) (hapax.Allocation, error) {
-	if err := hapax.ValidateName("tag", tag); err != nil {
+	if err := driver.CheckAllocate(tag, n); err != nil {
 		return hapax.Allocation{}, err
-	}
-	if n < 0 || n > hapax.MaxStep {
-		return hapax.Allocation{}, &hapax.ValueError{Field: "n", Value: n, Allowed: fmt.Sprintf("0 to %d", int64(hapax.MaxStep)), Err: hapax.ErrInvalidArgument}
 	}
 	var missing, failed error
 	for _, i := range s.order(time.Now()) {

@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/hapax-id/hapax"
@@ -95,6 +96,21 @@ func Update(t hapax.Tag, u TagUpdate) (hapax.Tag, error) {
 	return t.WithDefaults()
 }
 
+// CheckAllocate refuses what Allocate of a SegmentStore is not to be asked.
+func CheckAllocate(tag string, n int64) error {
+	if err := hapax.ValidateName("tag", tag); err != nil {
+		return err
+	}
+	return checkCount(n)
+}
+
+func checkCount(n int64) error {
+	if n < 0 || n > hapax.MaxStep {
+		return &hapax.ValueError{Field: "n", Value: n, Allowed: fmt.Sprintf("0 to %d", int64(hapax.MaxStep)), Err: hapax.ErrInvalidArgument}
+	}
+	return nil
+}
+
 // Width returns by how much n numbers of a tag (0: its own step) raise its mark,
 // or an error if the tag grants none or n is out of range. It does not look at
 // the mark.
@@ -104,12 +120,11 @@ func Width(t hapax.Tag, n int64) (int64, error) {
 		return 0, fmt.Errorf("%w: %q", hapax.ErrTagDeleted, t.Name)
 	case t.Kind != hapax.KindSegment:
 		return 0, fmt.Errorf("%w: %q is a %s tag", hapax.ErrKindMismatch, t.Name, t.Kind)
-	case n < 0 || n > hapax.MaxStep:
-		return 0, &hapax.ValueError{Field: "n", Value: n, Allowed: fmt.Sprintf("0 to %d", int64(hapax.MaxStep)), Err: hapax.ErrInvalidArgument}
-	case n == 0:
-		n = t.Step
 	}
-	return n * t.Delta, nil // at most 2^60
+	if err := checkCount(n); err != nil {
+		return 0, err
+	}
+	return cmp.Or(n, t.Step) * t.Delta, nil // at most 2^60
 }
 
 // Advance returns the allocation of n numbers (0: the tag's step) and the tag
