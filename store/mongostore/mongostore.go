@@ -351,10 +351,14 @@ func (s *Store) StoreID(ctx context.Context) (string, error) {
 
 // OpenToAll implements driver.Founded.
 func (s *Store) OpenToAll(ctx context.Context) error {
+	return s.updateMeta(ctx, bson.D{{Key: "$unset", Value: bson.D{{Key: "closed", Value: ""}}}})
+}
+
+// updateMeta changes the document of the store that was opened.
+func (s *Store) updateMeta(ctx context.Context, change bson.D) error {
 	k := s.space
 	return s.call(ctx, func(ctx context.Context) error {
-		res, err := k.meta.UpdateOne(ctx, bson.D{{Key: "_id", Value: storeDocument}, {Key: "id", Value: k.id}},
-			bson.D{{Key: "$unset", Value: bson.D{{Key: "closed", Value: ""}}}})
+		res, err := k.meta.UpdateOne(ctx, bson.D{{Key: "_id", Value: storeDocument}, {Key: "id", Value: k.id}}, change)
 		if err == nil && res.MatchedCount == 0 {
 			err = k.check(ctx)
 		}
@@ -368,15 +372,7 @@ func (s *Store) OpenedID() string { return s.space.id }
 // Ping implements driver.Store. It sends a write that changes nothing, which
 // waits for a majority as every other does.
 func (s *Store) Ping(ctx context.Context) error {
-	k := s.space
-	return s.call(ctx, func(ctx context.Context) error {
-		res, err := k.meta.UpdateOne(ctx, bson.D{{Key: "_id", Value: storeDocument}, {Key: "id", Value: k.id}},
-			bson.D{{Key: "$set", Value: bson.D{{Key: "id", Value: k.id}}}})
-		if err == nil && res.MatchedCount == 0 {
-			err = k.check(ctx)
-		}
-		return err
-	})
+	return s.updateMeta(ctx, bson.D{{Key: "$set", Value: bson.D{{Key: "id", Value: s.space.id}}}})
 }
 
 // StoreTime implements driver.Clock.
