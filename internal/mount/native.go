@@ -40,11 +40,7 @@ func (n NativeTags) Allocate(ctx context.Context, tag string, count int64, last 
 	if !errors.Is(err, hapax.ErrTagNotFound) || n.svc.Existing(ctx, tag) != nil {
 		return a, err
 	}
-	// Another client's first segment may have created it meanwhile.
-	if _, err := n.svc.CreateTag(ctx, hapax.Tag{Name: tag}, hapax.CreateFirstUse); err != nil && !errors.Is(err, hapax.ErrTagExists) {
-		return a, err
-	}
-	return n.svc.Allocate(ctx, tag, count, last)
+	return hapax.Allocate(ctx, n.svc, hapax.AllocateRequest{Tag: tag, N: count, Last: last, Create: &hapax.Tag{Name: tag}})
 }
 
 // TryNext issues a number that is in hand.
