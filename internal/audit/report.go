@@ -88,12 +88,6 @@ type DayCount struct {
 	Numbers int64  `json:"numbers"`
 }
 
-// OK reports whether nothing is wrong.
-func (r *Report) OK() bool {
-	return r.Duplicates.Numbers == 0 && r.Invalid.Lines == 0 && len(r.Unreadable) == 0 &&
-		(r.Misfits == nil || r.Misfits.Numbers == 0) && (r.Outside == nil || r.Outside.Numbers == 0)
-}
-
 // add counts a number, which is not below those before it.
 func (f *Findings) add(id hapax.ID, show int) {
 	f.Times++

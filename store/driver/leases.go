@@ -59,11 +59,6 @@ func RowOfWorker(w Worker) (table, name string, value []byte) {
 	return tableWorkers + w.Pool, workerName(w.ID), worker{Worker: w}.encode()
 }
 
-// RowOfPool returns the row of a pool, likewise.
-func RowOfPool(p Pool) (table, name string, value []byte) {
-	return tablePools, p.Name, encodePool(p)
-}
-
 // EncodeRow returns a row as JSON. It takes a struct of strings, numbers and truth values.
 func EncodeRow(row any) []byte {
 	raw, err := json.Marshal(row)
