@@ -86,16 +86,7 @@ func testAtOnce(t *testing.T, server *testservers.Server) { contest.AtOnce(t, co
 func testNotes(t *testing.T, server *testservers.Server) {
 	db := testdb.New(t, server, testdb.Leaf)
 	both := commands(openTable(t, db.URL, leaf.TableOptions{}))
-	do := func(target moves.Target, undo bool) error {
-		all, err := both.Plan(t.Context(), target, undo)
-		if err == nil {
-			err = both.CarryOut(t.Context(), target, all, undo)
-		}
-		for _, m := range all {
-			err = errors.Join(err, m.Reason)
-		}
-		return err
-	}
+	do := func(target moves.Target, undo bool) error { return both.Do(t.Context(), target, undo) }
 	reset := func(description string) {
 		db.Run(t, "DELETE FROM leaf_alloc", "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('a', 101, 10)", description)
 	}

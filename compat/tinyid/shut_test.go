@@ -68,20 +68,24 @@ func contested(t *testing.T, server *testservers.Server, bizType string, opened 
 			for _, do := range opened {
 				do(s)
 			}
-			return contest.Commands{
-				Plan: func(ctx context.Context, target moves.Target, undo bool) ([]moves.Move, error) {
-					if undo {
-						return tinyid.PlanReopen(ctx, s, target)
-					}
-					return tinyid.PlanMoves(ctx, s, target, tinyid.MoveOptions{IgnoreLiving: true, Margin: 1})
-				},
-				CarryOut: func(ctx context.Context, target moves.Target, all []moves.Move, undo bool) error {
-					if undo {
-						return tinyid.Reopen(ctx, s, target, all, nil)
-					}
-					return tinyid.ApplyMoves(ctx, s, target, all, tinyid.MoveOptions{Margin: 1})
-				},
+			return commands(s)
+		},
+	}
+}
+
+func commands(s *tinyid.Store) contest.Commands {
+	return contest.Commands{
+		Plan: func(ctx context.Context, target moves.Target, undo bool) ([]moves.Move, error) {
+			if undo {
+				return tinyid.PlanReopen(ctx, s, target)
 			}
+			return tinyid.PlanMoves(ctx, s, target, tinyid.MoveOptions{IgnoreLiving: true, Margin: 1})
+		},
+		CarryOut: func(ctx context.Context, target moves.Target, all []moves.Move, undo bool) error {
+			if undo {
+				return tinyid.Reopen(ctx, s, target, all, nil)
+			}
+			return tinyid.ApplyMoves(ctx, s, target, all, tinyid.MoveOptions{Margin: 1})
 		},
 	}
 }
@@ -170,19 +174,7 @@ func testSeveral(t *testing.T, server *testservers.Server) {
 		proxy, native := testservers.NewProxy(t, server.Addr), memstore.New()
 		direct, through := open(t, tinyid.Options{}, a.URL, b.URL), open(t, tinyid.Options{}, a.URL, proxy.URL(b.URL))
 		carry := func(s *tinyid.Store, undo bool) error {
-			all, err := tinyid.PlanMoves(t.Context(), direct, native, tinyid.MoveOptions{IgnoreLiving: true})
-			if undo {
-				all, err = tinyid.PlanReopen(t.Context(), direct, native)
-			}
-			if err == nil && undo {
-				err = tinyid.Reopen(t.Context(), s, native, all, nil)
-			} else if err == nil {
-				err = tinyid.ApplyMoves(t.Context(), s, native, all, tinyid.MoveOptions{})
-			}
-			for _, m := range all {
-				err = errors.Join(err, m.Reason)
-			}
-			return err
+			return contest.Commands{Plan: commands(direct).Plan, CarryOut: commands(s).CarryOut}.Do(t.Context(), native, undo)
 		}
 		if undo {
 			if err := carry(direct, false); err != nil {

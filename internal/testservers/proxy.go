@@ -105,6 +105,18 @@ func (p *Proxy) URL(server string) string {
 	return u.String()
 }
 
+// Silence returns a way to what is behind a server's URL, such as a store, and what silences it; nil for a server
+// that existed before, which is not to be disturbed.
+func Silence[H any](server *Server, url string, open func(ctx context.Context, url string, timeout time.Duration) (H, error)) func(testing.TB, time.Duration) (func(context.Context) (H, error), func()) {
+	if server.Addr == "" {
+		return nil
+	}
+	return func(t testing.TB, timeout time.Duration) (func(context.Context) (H, error), func()) {
+		proxy := NewProxy(t, server.Addr)
+		return func(ctx context.Context) (H, error) { return open(ctx, proxy.URL(url), timeout) }, proxy.Blackhole
+	}
+}
+
 // Pass forwards everything, at once.
 func (p *Proxy) Pass() {
 	p.set(func() {

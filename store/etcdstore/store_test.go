@@ -36,7 +36,9 @@ func TestConformance(t *testing.T) {
 		URL:          url,
 		Capabilities: storetest.Capabilities{Shared: true, Durable: true},
 		Open:         func(t testing.TB) storetest.Handle { return open(t, url) },
-		Silence:      silence(server, url),
+		Silence: testservers.Silence(server, url, func(ctx context.Context, url string, timeout time.Duration) (storetest.Handle, error) {
+			return etcdstore.Open(ctx, url, etcdstore.Options{Timeout: timeout})
+		}),
 	}
 	storetest.Run(t, h)
 	storetest.RunKV(t, h)
@@ -49,20 +51,6 @@ func TestRestoredIdentity(t *testing.T) {
 	storetest.RunRestored(t, func(ctx context.Context) (storetest.Handle, error) {
 		return etcdstore.Open(ctx, url, etcdstore.Options{Timeout: patience.Call})
 	})
-}
-
-// silence is the harness's way to a store that says nothing any more; nil for a server
-// that existed before, which is not to be disturbed.
-func silence(server *testservers.Server, url string) func(testing.TB, time.Duration) (func(context.Context) (storetest.Handle, error), func()) {
-	if server.Addr == "" {
-		return nil
-	}
-	return func(t testing.TB, timeout time.Duration) (func(context.Context) (storetest.Handle, error), func()) {
-		proxy := testservers.NewProxy(t, server.Addr)
-		return func(ctx context.Context) (storetest.Handle, error) {
-			return etcdstore.Open(ctx, proxy.URL(url), etcdstore.Options{Timeout: timeout})
-		}, proxy.Blackhole
-	}
 }
 
 // open opens a handle that the test's end closes.

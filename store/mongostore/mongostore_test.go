@@ -168,7 +168,9 @@ func harness(srv *testservers.Server, url string) storetest.Harness {
 		Open:         func(t testing.TB) storetest.Handle { return open(t, url, mongostore.Options{}) },
 		URL:          url,
 		Capabilities: storetest.Capabilities{Shared: true},
-		Silence:      silence(srv, url),
+		Silence: testservers.Silence(srv, url, func(ctx context.Context, url string, timeout time.Duration) (storetest.Handle, error) {
+			return mongostore.Open(ctx, url, mongostore.Options{Timeout: timeout})
+		}),
 	}
 }
 
@@ -186,20 +188,6 @@ func database(t testing.TB, srv *testservers.Server) string {
 		}
 	})
 	return u.String()
-}
-
-// silence is the harness's way to a store that says nothing any more; nil for a server
-// that existed before, which is not to be disturbed.
-func silence(server *testservers.Server, url string) func(testing.TB, time.Duration) (func(context.Context) (storetest.Handle, error), func()) {
-	if server.Addr == "" {
-		return nil
-	}
-	return func(t testing.TB, timeout time.Duration) (func(context.Context) (storetest.Handle, error), func()) {
-		proxy := testservers.NewProxy(t, server.Addr)
-		return func(ctx context.Context) (storetest.Handle, error) {
-			return mongostore.Open(ctx, proxy.URL(url), mongostore.Options{Timeout: timeout})
-		}, proxy.Blackhole
-	}
 }
 
 // Marks go beyond what a double or a 32-bit integer holds.

@@ -125,7 +125,9 @@ func TestConformance(t *testing.T) {
 		Open:         func(t testing.TB) storetest.Handle { return open(t, srv.URL, redisstore.Options{}) },
 		URL:          srv.URL,
 		Capabilities: storetest.Capabilities{Shared: true},
-		Silence:      silence(srv, srv.URL),
+		Silence: testservers.Silence(srv, srv.URL, func(ctx context.Context, url string, timeout time.Duration) (storetest.Handle, error) {
+			return redisstore.Open(ctx, url, redisstore.Options{Timeout: timeout})
+		}),
 	}
 	storetest.Run(t, h)
 	storetest.RunKV(t, h)
@@ -146,20 +148,6 @@ func TestReplaced(t *testing.T) {
 	storetest.RunReplaced(t, func(ctx context.Context) (storetest.Handle, error) {
 		return redisstore.Open(ctx, srv.URL, redisstore.Options{Prefix: "replaced:", Timeout: patience.Call})
 	}, func(ctx context.Context) error { return c.HSet(ctx, "replaced:{hapax}:store", "id", "another").Err() })
-}
-
-// silence is the harness's way to a store that says nothing any more; nil for a server
-// that existed before, which is not to be disturbed.
-func silence(server *testservers.Server, url string) func(testing.TB, time.Duration) (func(context.Context) (storetest.Handle, error), func()) {
-	if server.Addr == "" {
-		return nil
-	}
-	return func(t testing.TB, timeout time.Duration) (func(context.Context) (storetest.Handle, error), func()) {
-		proxy := testservers.NewProxy(t, server.Addr)
-		return func(ctx context.Context) (storetest.Handle, error) {
-			return redisstore.Open(ctx, proxy.URL(url), redisstore.Options{Timeout: timeout})
-		}, proxy.Blackhole
-	}
 }
 
 func TestConformanceInCluster(t *testing.T) {

@@ -201,7 +201,9 @@ func TestConformance(t *testing.T) {
 			Open:         func(t testing.TB) storetest.Handle { return open(t, url, sqlstore.Options{}) },
 			URL:          url,
 			Capabilities: storetest.Capabilities{Shared: true, Durable: true},
-			Silence:      silence(server, url),
+			Silence: testservers.Silence(server, url, func(ctx context.Context, url string, timeout time.Duration) (storetest.Handle, error) {
+				return Open(ctx, url, sqlstore.Options{Timeout: timeout})
+			}),
 		})
 	})
 }
@@ -235,20 +237,6 @@ func TestRestoredIdentity(t *testing.T) {
 			return Open(ctx, url, sqlstore.Options{Timeout: patience.Call})
 		})
 	})
-}
-
-// silence is the harness's way to a store that says nothing any more; nil for a server
-// that existed before, which is not to be disturbed.
-func silence(server *testservers.Server, url string) func(testing.TB, time.Duration) (func(context.Context) (storetest.Handle, error), func()) {
-	if server.Addr == "" {
-		return nil
-	}
-	return func(t testing.TB, timeout time.Duration) (func(context.Context) (storetest.Handle, error), func()) {
-		proxy := testservers.NewProxy(t, server.Addr)
-		return func(ctx context.Context) (storetest.Handle, error) {
-			return Open(ctx, proxy.URL(url), sqlstore.Options{Timeout: timeout})
-		}, proxy.Blackhole
-	}
 }
 
 // What was acknowledged before a server was killed in the middle of its work is

@@ -49,7 +49,9 @@ func conform(t *testing.T, url string, server *testservers.Server) {
 		URL:          url,
 		Capabilities: storetest.Capabilities{Shared: true, Durable: true},
 		Open:         func(t testing.TB) storetest.Handle { return open(t, url) },
-		Silence:      silence(server, url),
+		Silence: testservers.Silence(server, url, func(ctx context.Context, url string, timeout time.Duration) (storetest.Handle, error) {
+			return zkstore.Open(ctx, url, zkstore.Options{Timeout: timeout})
+		}),
 	}
 	storetest.Run(t, h)
 	storetest.RunKV(t, h)
@@ -62,20 +64,6 @@ func TestRestoredIdentity(t *testing.T) {
 	storetest.RunRestored(t, func(ctx context.Context) (storetest.Handle, error) {
 		return zkstore.Open(ctx, url, zkstore.Options{Timeout: patience.Call})
 	})
-}
-
-// silence is the harness's way to a store that says nothing any more; nil for a server
-// that existed before, which is not to be disturbed.
-func silence(server *testservers.Server, url string) func(testing.TB, time.Duration) (func(context.Context) (storetest.Handle, error), func()) {
-	if server.Addr == "" {
-		return nil
-	}
-	return func(t testing.TB, timeout time.Duration) (func(context.Context) (storetest.Handle, error), func()) {
-		proxy := testservers.NewProxy(t, server.Addr)
-		return func(ctx context.Context) (storetest.Handle, error) {
-			return zkstore.Open(ctx, proxy.URL(url), zkstore.Options{Timeout: timeout})
-		}, proxy.Blackhole
-	}
 }
 
 // open opens a handle that the test's end closes.

@@ -57,8 +57,8 @@ func (c Commands) carryOut(ctx context.Context, target moves.Target, all []moves
 	return err
 }
 
-// do plans, and carries out.
-func (c Commands) do(ctx context.Context, target moves.Target, undo bool) error {
+// Do plans, and carries out; nothing may be refused.
+func (c Commands) Do(ctx context.Context, target moves.Target, undo bool) error {
 	all, err := c.Plan(ctx, target, undo)
 	if err != nil {
 		return err
@@ -134,7 +134,7 @@ func (c *contest) deletedTag(t *testing.T, store *memstore.Store, start int64) {
 
 func (c *contest) must(t *testing.T, target moves.Target, undo bool) {
 	t.Helper()
-	if err := c.do(t.Context(), target, undo); err != nil {
+	if err := c.Do(t.Context(), target, undo); err != nil {
 		t.Fatalf("undo %v: %v", undo, err)
 	}
 }
@@ -177,7 +177,7 @@ func Elsewhere(t *testing.T, r Row, name func(id string) string) {
 			if all, err := c.Plan(t.Context(), a, undo); err != nil || len(all) != 1 || all[0].Reason == nil || all[0].Changes() {
 				t.Errorf("undo %v is planned: %+v, %v; want it refused", undo, all, err)
 			}
-			if err := c.do(t.Context(), a, undo); err == nil || !strings.Contains(err.Error(), named(t, b)) || !strings.Contains(err.Error(), named(t, a)) {
+			if err := c.Do(t.Context(), a, undo); err == nil || !strings.Contains(err.Error(), named(t, b)) || !strings.Contains(err.Error(), named(t, a)) {
 				t.Errorf("undo %v: %v; want it refused, with the stores %s and %s", undo, err, named(t, a), named(t, b))
 			}
 			if who := c.issue(t); who != "store 1" {
@@ -202,7 +202,7 @@ func PlansOnly(t *testing.T, r Row, url string) {
 		target.dead.Store(true)
 		switch state {
 		case "moving":
-			_ = c.do(t.Context(), target, false) // it is killed
+			_ = c.Do(t.Context(), target, false) // it is killed
 		case "moved":
 			c.must(t, own, false)
 		case "open again":
@@ -368,9 +368,9 @@ func Killed(t *testing.T, r Row) {
 					}
 					c.issue(t)
 					want := "store 0"
-					err = c.do(t.Context(), own, back)
+					err = c.Do(t.Context(), own, back)
 					if undo && !back && err != nil && strings.Contains(err.Error(), "--undo opens the row again") { // its tag is deleted already
-						back, err = true, c.do(t.Context(), own, true)
+						back, err = true, c.Do(t.Context(), own, true)
 					}
 					if back {
 						want = theirs
@@ -425,7 +425,7 @@ func AtOnce(t *testing.T, r Row) {
 					if comes.after {
 						dead := &struck{Target: own}
 						dead.dead.Store(true)
-						_ = c.do(t.Context(), &unmade{dead}, false)
+						_ = c.Do(t.Context(), &unmade{dead}, false)
 					} else if undo {
 						c.must(t, own, false)
 						c.issue(t)
@@ -443,7 +443,7 @@ func AtOnce(t *testing.T, r Row) {
 							proxy.Pass()
 							with = direct
 						}
-						_ = with.do(t.Context(), c.stores[comes.store], comes.undo) // it may be refused
+						_ = with.Do(t.Context(), c.stores[comes.store], comes.undo) // it may be refused
 					}
 					target := &struck{Target: own, after: where == "answer of a call", by: func() error {
 						come()
@@ -464,7 +464,7 @@ func AtOnce(t *testing.T, r Row) {
 					proxy.Pass()
 					c.issue(t)
 					for _, store := range c.stores { // whose it is not is refused
-						_ = c.do(t.Context(), store, true)
+						_ = c.Do(t.Context(), store, true)
 					}
 					if who := c.issue(t); who != theirs {
 						t.Errorf("after the way back %q issues", who)
