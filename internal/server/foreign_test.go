@@ -75,9 +75,9 @@ func mustDefine(t *testing.T, tag hapax.Tag) hapax.Tag {
 // Native segments of TinyID's route are those of the tag, with its delta and remainder.
 func TestTinyIDNative(t *testing.T) {
 	const hash = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08" // of test
-	s, _ := serveCompat(t, `  tinyid: {tokens: {odd: "sha256:%s", never: ["sha256:%s"]}}
-tags: {odd: {delta: 2, remainder: 1, step: 10}}
-`, hash, hash)
+	s, _ := serveCompat(t, `  tinyid: {tokens: {odd: "sha256:%s", never: ["sha256:%s"], fresh: "sha256:%s"}}
+tags: {odd: {delta: 2, remainder: 1, step: 10}, fresh: {}}
+`, hash, hash, hash)
 	for path, want := range map[string]string{
 		"nextIdSimple?bizType=odd&token=test&batchSize=3": "1,3,5",
 		"nextId?bizType=odd&token=other":                  `{"data":null,"code":5,"message":"token is error"}`,
@@ -89,8 +89,10 @@ tags: {odd: {delta: 2, remainder: 1, step: 10}}
 			t.Errorf("%s: %d %s; want %s", path, status, body, want)
 		}
 	}
-	if _, body := get(t, s.listeners.http, "/tinyid/id/nextSegmentIdSimple?bizType=odd&token=test"); !strings.HasSuffix(body, ",2,1") {
-		t.Errorf("a segment: %s", body)
+	for bizType, end := range map[string]string{"odd": ",2,1", "fresh": ",1,0"} { // the latter for the first time
+		if _, body := get(t, s.listeners.http, "/tinyid/id/nextSegmentIdSimple?bizType="+bizType+"&token=test"); !strings.HasSuffix(body, end) {
+			t.Errorf("a segment of %s: %q", bizType, body)
+		}
 	}
 }
 
