@@ -259,14 +259,15 @@ func Take(ctx context.Context, c *mongo.Collection, tag, store string, token int
 func Reopen(ctx context.Context, c *mongo.Collection, tag, store string, token, top int64) error {
 	return each(ctx, c, tag, store, func(d Document, _ bson.Raw) (bson.D, error) {
 		// In one that stayed open the last segments may not be noted.
-		if len(d.Stores) == 0 && (d.Err != nil || d.Max >= top) {
+		unread := d.Err != nil
+		switch {
+		case len(d.Stores) == 0 && (unread || d.Max >= top):
 			return nil, nil
-		}
-		if len(d.Stores) > 0 && d.Token >= token {
+		case len(d.Stores) > 0 && d.Token >= token:
 			return nil, new(LateError)
 		}
 		change := bson.D{{Key: "$unset", Value: bson.D{{Key: fieldMoved, Value: ""}, {Key: fieldStore, Value: ""}, {Key: fieldToken, Value: ""}}}}
-		if d.Closed || d.Err == nil && d.Max < top {
+		if d.Closed || !unread && d.Max < top {
 			change = append(change, set(bson.D{{Key: fieldMax, Value: max(top, d.Max)}})...)
 		}
 		return change, nil
