@@ -139,7 +139,7 @@ func (l *lease) Allocate(ctx context.Context, tag string, n int64, last hapax.Gr
 	return a, err
 }
 
-// elapsed returns the time since the client began, with what the machine slept of it: the
+// elapsed returns the time since the client began, with the time that the machine slept: the
 // monotonic clock stands still meanwhile, and a tag may be deleted.
 func (c *Client) elapsed() time.Duration {
 	// In seconds: a pause amid a reading looks like sleep, too.

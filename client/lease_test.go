@@ -172,7 +172,7 @@ func TestValidityEndsAmidACall(t *testing.T) {
 					t.Fatal(err)
 				}
 				for range 2 { // it ends more than once
-					synctest.Wait() // for what is fetched ahead
+					synctest.Wait() // for the fetch ahead
 					srv.away.Store(true)
 					first, ids, ended := last+1, make([]hapax.ID, 45), make(chan error, 1)
 					if !c.gives {

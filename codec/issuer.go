@@ -100,7 +100,7 @@ func (i *Issuer) begin(ctx context.Context, next *issuerLine) {
 	next.ended = true // also where the function panics: it answers nobody then
 	defer func() {
 		if next.issuer == nil {
-			// Before those who wait are woken, one of whom opens the line anew.
+			// Before waiting callers are woken, one of which opens the line anew.
 			i.mu.Lock()
 			if i.line == next {
 				i.line = nil

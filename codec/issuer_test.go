@@ -152,7 +152,7 @@ func TestIssuerOutlivesItsOpener(t *testing.T) {
 	})
 }
 
-// The caller that opens a line panics in what opens it: those who wait for the line open it themselves.
+// The caller that opens a line panics while it does: callers that wait for the line open it themselves.
 func TestIssuerOutlivesAPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, err := codec.Parse("{id:3}", codec.Options{Tag: "t"})

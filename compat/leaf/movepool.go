@@ -104,7 +104,7 @@ func raiseWorker(ctx context.Context, target PoolTarget, pool string, layout hap
 	return target.SealWorker(ctx, lease, lease.Grant.Lo)
 }
 
-// CheckIdle refuses a pool of which a worker ID is leased (ErrStoreUnsafe): who has it issues numbers that
+// CheckIdle refuses a pool of which a worker ID is leased (ErrStoreUnsafe): its holder issues numbers that
 // a Leaf of the reopened tree might, too.
 func CheckIdle(ctx context.Context, target PoolTarget, pool string) error {
 	workers, err := target.Workers(ctx, pool)

@@ -89,7 +89,7 @@ func (r shutRow) notOurs(store string) error {
 	return moves.NotOurs(fmt.Sprintf("row %q of leaf_alloc", r.tag), r.store, store)
 }
 
-// shutRows returns all rows, with what their descriptions say.
+// shutRows returns all rows, with their descriptions read.
 func (t *Table) shutRows(ctx context.Context) (all []shutRow, err error) {
 	limited, cancel := t.db.Limit(ctx)
 	defer cancel()

@@ -191,7 +191,7 @@ func testSeveral(t *testing.T, server *testservers.Server) {
 			t.Fatalf("undo %v: %v, %d; want it cut off", undo, err, proxy.Fired())
 		}
 		early[0].Closed, early[0].Reason = false, nil
-		// It takes none of what is open.
+		// It takes no open row.
 		err = tinyid.ApplyMoves(t.Context(), direct, other, early, tinyid.MoveOptions{})
 		if err != nil || early[0].Reason == nil || !strings.Contains(early[0].Reason.Error(), "another store") {
 			t.Errorf("undo %v, cut off, the move to another store: %+v, %v; want it refused", undo, early[0], err)

@@ -33,7 +33,7 @@ type page struct {
 	packed      []byte // nil: in the file
 	at          int64  // in the file
 	size        int
-	sum         uint32 // checksum of what is packed
+	sum         uint32 // checksum of the packed numbers
 }
 
 // runs keeps what is sorted: in memory as long as there is room, then in a temporary file.

@@ -61,7 +61,7 @@ func newModel(t *testing.T, seed uint64, opts Options[demand, string]) *model {
 	return m
 }
 
-// order is in what calls keep their order: those of one key do, or all.
+// order tells which calls keep their order: those of one key, or all.
 func (m *model) order(d demand) string {
 	if m.opts.Key == nil {
 		return ""

@@ -334,7 +334,7 @@ func (h *holding) end(gone bool) {
 	_ = h.client.Close()
 }
 
-// giveBack is end for what programs ask for. One that was told a time by its name goes on until then, whatever
+// giveBack is end for an ID that programs ask for. One that was told a time by its name goes on until then, whatever
 // becomes of this process.
 func (h *holding) giveBack(one *claim) { h.end(!one.end()) }
 

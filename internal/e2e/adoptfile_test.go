@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A bolt file that was copied is adopted by what the error says, whether a node has it or none, and
+// A bolt file that was copied is adopted by the command in the error, whether a node has it or none, and
 // whatever its name is.
 func TestAdoptFile(t *testing.T) {
 	t.Parallel()

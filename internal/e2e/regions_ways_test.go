@@ -222,7 +222,7 @@ func servedWays() []way {
 	return ways
 }
 
-// storedWays are those of who has the store to himself.
+// storedWays are those of a program that has the store to itself.
 func storedWays() (ways []way) {
 	for _, tag := range regionTags {
 		ways = append(ways,

@@ -63,7 +63,7 @@ func (h *Handle[T]) Get(ctx context.Context) (value T, err error) {
 	}
 	value, err = h.opts.Open(ctx)
 	h.mu.Lock()
-	// A caller that has left tells nothing of what it wanted to open: the next one tries for itself.
+	// A caller that has left tells nothing of the value that it wanted: the next one tries for itself.
 	if err == nil || !errors.Is(ctx.Err(), context.Canceled) {
 		h.tried, h.err = h.opts.Clock(), err
 	}

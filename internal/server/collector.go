@@ -21,7 +21,7 @@ var tuneCollector = sync.OnceFunc(func() {
 	}
 })
 
-// afterCollection sets how much garbage may gather before the next collection, in per cent of what
+// afterCollection sets how much garbage may gather before the next collection, in per cent of all that
 // the last one found in use, and is called again after the next.
 func afterCollection(was int) {
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}

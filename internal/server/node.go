@@ -230,7 +230,7 @@ func (n *Node) changed(st witness.Status) {
 }
 
 // headStart is how long a store has to answer before a node goes on without it.
-var headStart = 300 * time.Millisecond // less in tests of what comes late
+var headStart = 300 * time.Millisecond // less in tests of late events
 
 // contact waits until the node has joined, and compares the store's pools with those
 // that are configured. Where that takes long the node goes on, and n.first tells how it

@@ -79,7 +79,7 @@ func (ds *definitions) Tag(ctx context.Context, name string) (hapax.Tag, error) 
 	return t.Tag, err
 }
 
-// definition is Tag with what the tag says.
+// definition is Tag with its Extra read.
 func (ds *definitions) definition(ctx context.Context, name string) (define.Tag, error) {
 	if err := hapax.ValidateName("tag", name); err != nil {
 		return define.Tag{}, err

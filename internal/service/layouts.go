@@ -101,7 +101,7 @@ func (l *layouts) frozenLayout(ctx context.Context, pool string) (hapax.Layout, 
 	return layout, nil
 }
 
-// layoutNow is frozenLayout for what counts ticks by it: a pool of which no worker ID was used may have
+// layoutNow is frozenLayout for callers that count ticks by it: a pool of which no worker ID was used may have
 // been deleted, and made anew with another layout, since this node has read it.
 func (l *layouts) layoutNow(ctx context.Context, pool string) (hapax.Layout, error) {
 	l.mu.Lock()

@@ -61,7 +61,7 @@ const (
 // safe for concurrent use.
 //
 // It is put together of parts, each with its own state and lock, which know only those to
-// their right and tell of what happened through one observer:
+// their right and report events through one observer:
 //
 //	reports, ebbs, tracer --> codes, workers --> definitions --> hooks, floors --> layouts --> core
 //	poolTable -------------> workers

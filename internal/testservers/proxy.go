@@ -105,7 +105,7 @@ func (p *Proxy) URL(server string) string {
 	return u.String()
 }
 
-// Silence returns a way to what is behind a server's URL, such as a store, and what silences it; nil for a server
+// Silence returns a way to the store behind a server's URL, and a switch that silences it; nil for a server
 // that existed before, which is not to be disturbed.
 func Silence[H any](server *Server, url string, open func(ctx context.Context, url string, timeout time.Duration) (H, error)) func(testing.TB, time.Duration) (func(context.Context) (H, error), func()) {
 	if server.Addr == "" {

@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// cached returns the path of what lies in the user's cache: a file or a directory that fill
+// cached returns a path in the user's cache: of a file or a directory that fill
 // makes where it is told, at the first use.
 func cached(name string, fill func(tmp string) error) (string, error) {
 	dir, err := os.UserCacheDir()

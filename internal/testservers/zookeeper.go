@@ -72,7 +72,7 @@ const (
 )
 
 // zooKeeperClasses returns the path of an archive with the classes that a server loads, read and
-// verified: half of what its start costs. It is made at its first use, and kept in the user's cache.
+// verified: half of the cost of its start. It is made at its first use, and kept in the user's cache.
 func zooKeeperClasses(t testing.TB, bin string) (string, error) {
 	t.Helper()
 	key, err := stamp(bin, zooKeeperJar, logJar)

@@ -112,7 +112,7 @@ func alarm(m *hapaxv1.Alarm) api.Alarm {
 	return api.Alarm{Name: m.GetName(), About: m.GetAbout(), Detail: m.GetDetail(), Since: m.GetSince().AsTime(), See: m.GetSee()}
 }
 
-// NewStatement returns the message of what an operator says.
+// NewStatement returns the message of an operator's statement.
 func NewStatement(st api.Statement) *hapaxv1.Statement {
 	return &hapaxv1.Statement{DryRun: st.DryRun, Floor: st.Floor, Ahead: durationpb.New(st.Ahead), Witness: st.Witness}
 }

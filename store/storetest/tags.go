@@ -120,7 +120,7 @@ func checkReviveRun(e *env) {
 	}
 }
 
-// checkTombstone: one that is made, or renewed, is revived by nobody who has read an older one.
+// checkTombstone: one that is made, or renewed, is revived by nobody with an older token.
 func checkTombstone(e *env) {
 	def, err := hapax.Tag{Name: e.name("t"), Start: 50}.WithDefaults()
 	e.must(err)

@@ -112,7 +112,7 @@ func (g *Guarded) turn() {
 // longTimeouts bounds a turn towards healing, and a survey, in time-outs of a call.
 const longTimeouts = 64
 
-// longer returns how much time is given next to what needed more than the limit.
+// longer returns how much time a step is given next that needed more than the limit.
 func (g *Guarded) longer(limit time.Duration) time.Duration {
 	return min(2*limit, longTimeouts*g.opts.Timeout)
 }

@@ -210,7 +210,7 @@ func TestDamagedRowOfACopy(t *testing.T) {
 }
 
 // A copy that was wiped is healed, and what was before it is none that went on in its place, also for a node that
-// first comes to what was healed.
+// first comes to the healed store.
 func TestCopyThatWasWiped(t *testing.T) {
 	world(t, func(t *testing.T, f *fleet) {
 		before, a, b := copiedFleet(t, f)

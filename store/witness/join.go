@@ -129,7 +129,7 @@ func (g *Guarded) prepare(ctx context.Context, s store) (before ahead, may bool,
 	if err := g.checkStore(ctx, before); err != nil {
 		return before, false, err
 	}
-	// Nobody joins while a fence stands: the joins counter is part of what is being decided.
+	// Nobody joins while a fence stands: the joins counter is part of the decision.
 	if f, _, err := readFence(ctx, before); err != nil || f != nil {
 		if err == nil {
 			g.takeFence(f)

@@ -263,7 +263,7 @@ func TestLooksCarefully(t *testing.T) {
 	}
 }
 
-// A handle that is the only one is never dropped; another is, with what waits on it, and dialled once
+// A handle that is the only one is never dropped; another is, with the calls on it, and dialled once
 // for all callers.
 func TestHandlesAreReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -148,7 +148,7 @@ const (
 )
 
 // surveyTimeouts bounds one survey, which may read many lines, in time-outs of a call. After one whose time was
-// over the next has twice as much: of what is read from a store that may be behind, nothing is kept.
+// over the next has twice as much: nothing is kept that is read from a store that may be behind.
 const surveyTimeouts = 4
 
 // surveyLater makes a survey while the node serves, unless one is under way.

@@ -476,7 +476,7 @@ func (o own) upTo() int64 {
 	return max(o.Grants, o.Asked)
 }
 
-// enter adds a change to the state, and to what is to be written.
+// enter adds a change to the state, and to the next write.
 func (w *Witness) enter(change func(b *record) error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -10,7 +10,7 @@
 // of its neighbours for their time. A mutant that exceeds its time counts as noticed, since a
 // hanging test does. Results are kept in a file, and a later run goes on from there: what was
 // noticed holds while the function and that test are as they were, and what has survived meets
-// only the tests that are new. After a change of what tests share, -again has all meet all.
+// only the tests that are new. After a change of the tests' helpers, -again has all meet all.
 //
 // Mutants that change nothing which a caller could observe are listed in a file, each
 // with the reason: equivalent.txt.

@@ -72,7 +72,7 @@ type contest struct {
 	Commands
 
 	stores [2]*memstore.Store
-	taken  map[hapax.Grant]string // by whom
+	taken  map[hapax.Grant]string // to their takers
 }
 
 const theirs = "the old system"
@@ -83,7 +83,7 @@ func begin(t *testing.T, r Row, commands Commands) *contest {
 	return &contest{r, commands, [2]*memstore.Store{memstore.New(), memstore.New()}, map[hapax.Grant]string{{Lo: 1, Hi: 101}: theirs}}
 }
 
-// issue has everybody issue who can, and returns who that is; more than one, and numbers that come
+// issue has all issue that can, and returns their names; more than one, and numbers that come
 // twice, are errors.
 func (c *contest) issue(t *testing.T) string {
 	t.Helper()

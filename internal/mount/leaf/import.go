@@ -190,7 +190,7 @@ func moveTree(ctx context.Context, tree *leaf.Tree, to moves.Target, o mount.Mov
 
 // undo is the way back.
 func (i imported) undo(ctx context.Context, table *leaf.Table, tree *leaf.Tree, to moves.Target, o mount.MoveOptions) (all mount.Moves, err error) {
-	// Tags are deleted, which keeps a server from them; worker IDs are not taken from who has them.
+	// Tags are deleted, which keeps a server from them; worker IDs are not taken from their holders.
 	if pool, leases := to.(leaf.PoolTarget); tree != nil && leases && !o.IgnoreLiving {
 		if err := leaf.CheckIdle(ctx, pool, Pool); err != nil {
 			return all, err

@@ -67,7 +67,7 @@ type Tag struct {
 	Unread error // ErrInvalidArgument for an Extra that another version has written; of that, the tag says nothing
 }
 
-// Read returns a tag with what it says.
+// Read returns a tag with its Extra read.
 func Read(t hapax.Tag) Tag {
 	says, err := parse(t.Extra)
 	return Tag{t, says, t.Extra == "" || err == nil && !says.isEmpty(), err}

@@ -131,7 +131,7 @@ func (w *Store) Tag(ctx context.Context, name string) (hapax.Tag, error) {
 	return call(ctx, w, func(ctx context.Context) (hapax.Tag, error) { return w.Store.Tag(ctx, name) })
 }
 
-// Definition returns a tag with what it says. Errors are those of Tag.
+// Definition returns a tag with its Extra read. Errors are those of Tag.
 func (w *Store) Definition(ctx context.Context, name string) (define.Tag, error) {
 	t, err := w.Tag(ctx, name)
 	return define.Read(t), err

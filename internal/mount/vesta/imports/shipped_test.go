@@ -72,7 +72,7 @@ func shippedFiles() accounting.Case {
 }
 
 // Each file that Vesta ships is imported as it is, with everything it says, or it is
-// refused for what it is.
+// refused for its own fault.
 func TestShippedFiles(t *testing.T) {
 	dir := shippedFiles().Write(t)
 	const values = "service/spring/vesta-service.properties"
