@@ -322,7 +322,11 @@ func (f *opsFleet) awaitGrants(more float64) {
 func (f *opsFleet) awaitMarked() {
 	f.t.Helper()
 	patience.Await(f.t, "those that do not run are marked", func() (string, error) {
-		return ok(f.t, f.dir, "nodes", "--server", f.any(0).server.url, "--json"), nil
+		r := run(f.t, f.dir, "nodes", "--server", f.any(0).server.url, "--json")
+		if r.code != 0 {
+			f.t.Fatalf("the nodes: %+v", r)
+		}
+		return r.out, nil // beside it the command may tell that the server joins, just after a switch
 	}, func(nodes string) bool { return strings.Count(nodes, "\n") == len(f.running()) })
 }
 
