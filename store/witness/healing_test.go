@@ -130,8 +130,8 @@ func TestTurnsTowardsHealing(t *testing.T) {
 				t.Errorf("a turn takes %v: %v; want %v", c.g.now()-began, err, want)
 			}
 		}
-		for _, want := range []time.Duration{1, 2, 4, 8, 16, 32, 64, 64} {
-			takes(want * c.g.opts.Timeout)
+		for _, times := range []int{1, 2, 4, 8, 16, 32, 64, 64} {
+			takes(time.Duration(times) * c.g.opts.Timeout)
 		}
 		long := c.g.healing
 		mute = true

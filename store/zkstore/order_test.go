@@ -100,7 +100,10 @@ func TestRoundTrips(t *testing.T) {
 				_, _ = s.RowsNamed(soon, joins, fence)
 				cancel()
 			}
-			patience.Until(t, "none of them is on the way", func() bool { n := sent(); return n == sent() && n == sent() })
+			patience.Until(t, "none of them is on the way", func() bool {
+				first, second, third := sent(), sent(), sent()
+				return first == second && second == third
+			})
 		}
 		var requests atomic.Int64
 		var rest []byte
