@@ -479,8 +479,9 @@ func (s *Segment) Stats() SegmentStats {
 }
 
 // Drop burns what is granted and not issued, so that the next call waits for the
-// store; so does a call of NextN that waits already, with what it has. It is for those who learn that the grants must not be used any more, and for machines resumed from
-// one image: a Segment, unlike a [Snowflake], notices no sleep, and both would issue what was in hand.
+// store; so does a call of NextN that waits already, with what it has. It is for those who
+// learn that the grants must not be used any more, and for machines resumed from one image: a
+// Segment, unlike a [Snowflake], notices no sleep, and both would issue what was in hand.
 func (s *Segment) Drop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -97,9 +97,10 @@ func (ds *definitions) Tags(ctx context.Context, after string, limit int) ([]hap
 }
 
 // CreateTag creates a tag and returns it as stored. CreateExplicit revives a
-// tombstone above its mark, and CreateTombstone and CreateFromToken are for moves. CreateFirstUse is what a client does that leases
-// from a tag that does not exist yet: a definition in the options replaces the
-// client's, and without one the options' NoAutoCreate and MaxTags apply.
+// tombstone above its mark, and CreateTombstone and CreateFromToken are for moves.
+// CreateFirstUse is what a client does that leases from a tag that does not exist yet: a
+// definition in the options replaces the client's, and without one the options' NoAutoCreate
+// and MaxTags apply.
 // ErrTagExists, ErrTagDeleted, ErrKindMismatch, ErrLimitExceeded.
 func (ds *definitions) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
 	if err := define.CheckForm("tag", tag.Name); err != nil {
@@ -111,8 +112,6 @@ func (ds *definitions) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.
 			return line.Tag, err
 		})
 	}
-	ctx, cancel := ds.capped(ctx) // all calls
-	defer cancel()
 	undo := func() {}
 	if mode == hapax.CreateFirstUse {
 		if def, ok := ds.declared(tag.Name); ok {
@@ -274,8 +273,6 @@ func (ds *definitions) DeleteTag(ctx context.Context, name string) (hapax.Tag, e
 	if err := hapax.ValidateName("tag", name); err != nil {
 		return hapax.Tag{}, err
 	}
-	ctx, cancel := ds.capped(ctx) // both calls
-	defer cancel()
 	t, err := admin(ctx, ds.core, func(ctx context.Context) (hapax.Tag, error) { return ds.store.DeleteTag(ctx, name) })
 	ds.Attempted(ctx, "delete tag", err, "tag", name)
 	if err != nil {

@@ -160,8 +160,6 @@ func (ls *leases) lent(req hapax.AcquireRequest) (hapax.AcquireRequest, error) {
 
 // ExtendWorker extends a client's lease, by the layout that the store has frozen. ErrLeaseLost.
 func (ls *leases) ExtendWorker(ctx context.Context, lease hapax.Lease, _ hapax.Layout, term hapax.Term) (hapax.Lease, error) {
-	ctx, cancel := ls.capped(ctx) // both calls
-	defer cancel()
 	layout, err := admin(ctx, ls.core, func(ctx context.Context) (hapax.Layout, error) { return ls.layoutNow(ctx, lease.Pool) })
 	if err != nil {
 		return lease, err

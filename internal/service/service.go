@@ -14,7 +14,8 @@
 //
 // A service starts and stays up while its store is away: it issues what is
 // granted, and what it cannot issue fails with ErrStoreUnavailable until the
-// store comes. No call waits longer than Options.MaxWait.
+// store comes. No call for numbers waits longer than Options.MaxWait; one of several
+// steps, such as the first lease of a tag's numbers, may wait that long for each.
 package service
 
 import (

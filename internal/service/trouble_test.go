@@ -56,40 +56,6 @@ func TestStoreDownAtStart(t *testing.T) {
 	}
 }
 
-// However many calls on the store a call takes, each of them slow, it waits no longer than MaxWait.
-func TestWaitsOnce(t *testing.T) {
-	for name, call := range map[string]func(ctx context.Context, s *Service, l hapax.Lease) error{
-		"a lease of a new tag's numbers": func(ctx context.Context, s *Service, _ hapax.Lease) error {
-			_, err := s.Take(ctx, "new", 10, true, "")
-			return err
-		},
-		"a new tag's numbers": func(ctx context.Context, s *Service, _ hapax.Lease) error {
-			_, err := s.Take(ctx, "new", 10, false, "")
-			return err
-		},
-		"a worker's extension": func(ctx context.Context, s *Service, l hapax.Lease) error {
-			_, err := s.ExtendWorker(ctx, l, hapax.Layout{}, hapax.Term{Now: time.Now(), Length: time.Second})
-			return err
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, Options{}, func(t *testing.T, s *Service, store *storetest.Faults) {
-				l, err := s.AcquireWorker(t.Context(), acquire("client", 0, 8))
-				if err != nil {
-					t.Fatal(err)
-				}
-				synctest.Wait()
-				store.Inject(func(storetest.Op) storetest.Fault { return storetest.Fault{Before: DefaultMaxWait * 3 / 4} })
-				began := time.Now()
-				err = call(t.Context(), s, l)
-				if waited := time.Since(began); waited > DefaultMaxWait || err != nil && !strings.Contains(err.Error(), "waits no longer than 2s") {
-					t.Errorf("it waited %v, want %v at most; %v", waited, DefaultMaxWait, err)
-				}
-			})
-		})
-	}
-}
-
 // TestTheCauseOfAWaitIsTold lets one method of the store fail at a time.
 func TestTheCauseOfAWaitIsTold(t *testing.T) {
 	for tag, methods := range map[string][]string{
